@@ -1,4 +1,4 @@
-// Leading calls between PyTorch's libraries to functions of ours.
+// Redirects calls between PyTorch's libraries to functions of this file.
 #include "device/backend/accelerator.h"
 
 #include <ATen/DeviceAccelerator.h>
@@ -19,7 +19,7 @@
 namespace tpjrt::device {
 namespace {
 
-std::optional<c10::DeviceType> other;  // that PyTorch would have without us
+std::optional<c10::DeviceType> other;  // the accelerator that PyTorch would have without this package
 thread_local bool is_ours = false;
 
 [[maybe_unused]] std::optional<c10::DeviceType> get_accelerator(bool /*checked*/) { return is_ours ? kPjrt : other; }
@@ -35,11 +35,11 @@ constexpr auto kJumpSlot = R_AARCH64_JUMP_SLOT;
 struct Replacement {
   std::string_view symbol;
   void* function;
-  size_t times = 0;  // that it was put in a table
+  size_t times = 0;  // how often it was put in a table
 };
 using Replacements = std::array<Replacement, 2>;
 
-// One library's table: what the dynamic section says of it.
+// One library's table, as described by its dynamic section.
 struct Table {
   const ElfW(Rela) * relocations = nullptr;
   size_t size = 0;  // in bytes
@@ -48,7 +48,7 @@ struct Table {
 
   Table(const ElfW(Dyn) * dynamic, ElfW(Addr) base) {
     for (; dynamic->d_tag != DT_NULL; ++dynamic) {
-      const auto value = dynamic->d_un.d_ptr;  // an address that glibc has moved by base, and musl has not
+      const auto value = dynamic->d_un.d_ptr;  // an address to which glibc has added base, and musl hasn't
       const auto* address = reinterpret_cast<const char*>(value < base ? base + value : value);
       switch (dynamic->d_tag) {
         case DT_JMPREL: relocations = reinterpret_cast<const ElfW(Rela)*>(address); break;
@@ -64,7 +64,7 @@ struct Table {
 bool write(void** slot, void* function) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   auto* start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) / page * page);
-  // Where the library was linked with -z now, its table is read-only.
+  // A library linked with -z now has a read-only table.
   if (mprotect(start, page, PROT_READ | PROT_WRITE) != 0) return false;
   *slot = function;
   return true;

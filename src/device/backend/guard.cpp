@@ -1,4 +1,4 @@
-// The device guard and PyTorch's hooks for the device.
+// The device guard, and PyTorch's hooks for the device.
 #include "device/backend/guard.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -24,7 +24,7 @@ c10::Stream queue_of(c10::Device device) {
   return c10::Stream(c10::Stream::DEFAULT, c10::Device(kPjrt, resolve(device.index())));
 }
 
-// Recorded is not started: whoever asks whether work is done means what was recorded, too.
+// Starts all recorded work: a query whether work is complete includes recorded calls.
 void start_all() { engine().start("a stream or an event was asked for", graph::kEver, {}); }
 
 void finish(c10::DeviceIndex device) {
@@ -32,9 +32,9 @@ void finish(c10::DeviceIndex device) {
   engine().wait(*engine().now(resolve(device)));
 }
 
-// What an event's pointer points to. To record an event starts nothing, as FSDP2 records one for each block and asks for
-// none of them: it is a place in the program, and who asks for it starts what was recorded before. An event that takes the
-// time does start it, or all that is measured would be one program.
+// The object behind an event's pointer. Recording an event starts nothing, because FSDP2 records one for each block
+// and queries none of them: it marks a position in the program, and a query starts the work recorded before. A timed
+// event does start it, or everything between two events would be one program.
 class Recorded {
  public:
   void record(c10::DeviceIndex device, bool is_timed) {
@@ -61,7 +61,7 @@ class Recorded {
       device = device_;
       place = place_;
     }
-    // What was started meanwhile is not told apart from what was started after it: the moment is this one.
+    // Work that was started meanwhile can't be told from later work, so the moment is now.
     engine().start("an event was asked for", graph::kEver, {.begun = place});
     auto moment = engine().now(device);
     std::lock_guard lock(lock_);
@@ -70,10 +70,10 @@ class Recorded {
   }
 
  private:
-  std::mutex lock_;  // not held while the engine is at work, which may want the GIL
+  std::mutex lock_;  // not held during calls of the engine, which may want the GIL
   c10::DeviceIndex device_ = 0;
-  uint64_t place_ = 0;              // the newest node before it
-  std::shared_ptr<Moment> moment_;  // none: nobody has asked for it yet
+  uint64_t place_ = 0;              // the newest node before the event
+  std::shared_ptr<Moment> moment_;  // null: not queried yet
 };
 std::shared_ptr<Moment> moment_of(void* event) { return static_cast<Recorded*>(event)->moment(); }
 
@@ -81,7 +81,7 @@ c10::DeviceIndex count_devices(c10::DeviceIndex (Engine::*count)()) noexcept {
   try {
     return (engine().*count)();
   } catch (const std::exception&) {
-    return 0;  // no plugin: no device. torch_pjrt.init() tells why
+    return 0;  // no plugin, so no device; torch_pjrt.init() reports why
   }
 }
 
@@ -102,7 +102,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override { return queue_of(device); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return queue_of(stream.device()); }
-  // Autograd asks every backend before its first backward, whatever that is for, so that the answer should not start a
+  // Autograd asks every backend before its first backward, whatever its tensors' device. The answer must not start a
   // client: CUDA's takes a share of a GPU's memory.
   c10::DeviceIndex deviceCount() const noexcept override { return count_devices(&Engine::most_devices); }
   c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
@@ -124,7 +124,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (!*event) *event = new Recorded;
     static_cast<Recorded*>(*event)->record(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT);
   }
-  // What is recorded later on the same device runs later anyway, and values wait for those they are made of.
+  // Work that is recorded later on the device runs later anyway, and values wait for their operands.
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
   void synchronizeEvent(void* event) const override {
     if (event) engine().wait(*moment_of(event));

@@ -1,4 +1,4 @@
-// An allocator that remembers what it gave.
+// An allocator that keeps a list of its blocks.
 #include "device/backend/pinned.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -27,9 +27,9 @@ class PinnedAllocator final : public at::HostAllocator {
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, std::size_t nbytes) const override { default_copy_data(to, from, nbytes); }
 
-  // Copies are done with the memory when they return.
+  // Copies no longer use the memory when they return.
   bool record_event(void* /*pointer*/, void* /*context*/, c10::Stream /*stream*/) override { return true; }
-  void empty_cache() override {}  // there is none
+  void empty_cache() override {}  // there is no cache
   at::HostStats get_stats() override {
     const std::lock_guard guard(lock_);
     return stats_;
@@ -61,12 +61,12 @@ class PinnedAllocator final : public at::HostAllocator {
   static void give_back(void* begin);
 
   std::mutex lock_;
-  std::map<const char*, Block> blocks_;  // by where they begin
+  std::map<const char*, Block> blocks_;  // by their first address
   at::HostStats stats_;
 };
 
 PinnedAllocator& instance() {
-  static auto* allocator = new PinnedAllocator;  // never destroyed: tensors may outlive everything else
+  static auto* allocator = new PinnedAllocator;  // leaked: tensors may outlive everything else
   return *allocator;
 }
 

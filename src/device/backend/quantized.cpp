@@ -1,7 +1,9 @@
-// PyTorch's eager quantized tensors, which the device doesn't hold: each op that makes or asks one names what to use instead.
+// PyTorch's eager quantized tensors, which the device doesn't hold: each op that makes or queries one names a
+// replacement in its error.
 //
-// CUDA takes them, with few kernels: most ops on them are the CPU's alone (FBGEMM, QNNPACK), and PyTorch has deprecated them for the
-// three ways that the error names. All of these are made of plain tensors, and run here as they are.
+// CUDA accepts them with few kernels; most ops on them exist on the CPU alone (FBGEMM, QNNPACK). PyTorch has
+// deprecated them for the three replacements in the error, which all are made of plain tensors and run on this
+// device.
 #include <torch/library.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// The kernels of the device that are not recorded: factories, native views, copies; and the order of registration.
+// The device's kernels that are not recorded (factories, native views, copies), and the order of registration.
 #include "device/backend/register.h"
 
 #include <ATen/native/TensorShape.h>
@@ -27,7 +27,7 @@
 namespace tpjrt::device {
 namespace {
 
-// Every view of PyTorch's ends in one of these six, which change metadata only.
+// Every view of PyTorch ends in one of these six, which change metadata only.
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride,
                       std::optional<int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
@@ -42,12 +42,12 @@ at::Tensor unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t ste
 at::Tensor view_as_real(const at::Tensor& self) { return at::native::view_as_real(self); }
 at::Tensor view_as_complex(const at::Tensor& self) { return at::native::view_as_complex(self); }
 
-// A bool can't be recorded: it is computed on the device, and read.
+// A C++ bool can't be recorded, so it is computed on the device and read.
 bool equal(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
               " and ", other.device());
   if (self.sizes() != other.sizes()) return false;
-  // Whether two dtypes are compared depends on PyTorch's version.
+  // PyTorch's version determines whether two dtypes are compared.
   if (self.scalar_type() != other.scalar_type())
     at::equal(at::empty({0}, c10::TensorOptions(self.scalar_type())),
               at::empty({0}, c10::TensorOptions(other.scalar_type())));
@@ -55,8 +55,8 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 }
 bool is_set_to(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
 
-// Lets `.data =` take a parameter to the device and back in place, as torch does between its own devices: a module that
-// moves keeps its parameters, so weights stay tied and an optimizer made before stays valid.
+// Lets `.data =` move a parameter to the device and back in place, as torch does between its own devices. A module
+// that moves keeps its parameters, so weights stay tied and an existing optimizer stays valid.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   using c10::BackendComponent;
   constexpr c10::DispatchKeySet dense(c10::DispatchKey::Dense);
@@ -70,10 +70,11 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 // A plugin keeps memory until the programs that use it are done.
 void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
-// Whether nn.TransformerEncoder may turn a padded batch into a nested tensor: the device holds strided tensors only.
+// nn.TransformerEncoder asks whether it may turn a padded batch into a nested tensor. It may not: the device holds
+// strided tensors only.
 bool _nested_tensor_from_mask_left_aligned(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/) { return false; }
 
-// What it does where it was told not to ask (mask_check=False).
+// Called without that query if mask_check=False.
 at::Tensor _nested_tensor_from_mask(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/, bool /*mask_check*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(false,
                               "[aten::_nested_tensor_from_mask] the pjrt device holds strided tensors only; make "
@@ -89,7 +90,7 @@ void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) 
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
-// Autograd asks a nested tensor for its sizes where it can't take an error.
+// Autograd asks a nested tensor for its sizes where an error would not be handled.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
 }
@@ -107,7 +108,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view", TORCH_FN(view));
   m.impl("_reshape_alias", TORCH_FN(reshape_alias));
   m.impl("unfold", TORCH_FN(unfold));
-  // Views, of which no schema tells: autograd doesn't know of them.
+  // These are views, but their schemas don't say so, and autograd doesn't know it.
   m.impl("unsafe_split.Tensor", TORCH_FN(at::native::unsafe_split));
   m.impl("unsafe_split_with_sizes", TORCH_FN(at::native::unsafe_split_with_sizes));
   m.impl("view_as_real", TORCH_FN(view_as_real));
@@ -123,7 +124,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(_local_scalar_dense));
 }
-// Elsewhere a composite, which no __torch_dispatch__ gets to see.
+// On other devices this is a composite, which __torch_dispatch__ never sees.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
 }

@@ -1,5 +1,5 @@
-// Checks that read a value and raise PyTorch's error. In a trace, where there are no values, they are assertions. Recorded as they
-// come, nobody would need their results.
+// Checks that read a value and raise PyTorch's error. In a trace, which has no values, they are assertions. Recorded
+// as ordinary calls they would never run, because no other call needs their results.
 #include <ATen/ops/_functional_assert_async.h>
 #include <ATen/ops/_linalg_check_errors.h>
 #include <ATen/ops/full.h>
@@ -40,7 +40,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
     text.replace(at, from.size(), to);
 }
 
-// LAPACK's info must be zero, and PyTorch says what it means that it isn't.
+// Asserts that LAPACK's info is zero. PyTorch's own check provides the error message.
 void assert_info(const at::Tensor& infos, c10::string_view api_name, bool is_matrix) {
   constexpr int32_t kMarker = 1234567;
   at::Tensor info = at::full(is_matrix ? at::DimVector{} : at::DimVector{2}, 0, at::kInt);

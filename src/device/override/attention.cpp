@@ -1,8 +1,9 @@
-// Which implementation scaled_dot_product_attention takes for tensors of this device: the fused operator, which has a rule
-// (ops/contraction/attention.cpp), wherever the rule lowers the call; else PyTorch's own math.
+// Chooses the implementation of scaled_dot_product_attention for tensors of this device: the fused operator, which
+// has a rule (ops/contraction/attention.cpp), wherever the rule lowers the call; else PyTorch's own math.
 //
-// Asked by sizes and dtypes only: fake tensors come here too. Subclasses see what attention is made of, as with linear
-// (linear.cpp). DTensor is told of the operator, as it can't take a causal one apart: the mask is a plain tensor.
+// The choice depends on sizes and dtypes only, because fake tensors come here too. Subclasses get the decomposition,
+// as with linear (linear.cpp). DTensor gets the operator, because it can't decompose a causal one: the mask is a
+// plain tensor.
 #include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
@@ -33,7 +34,7 @@ bool fits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& valu
   return equal(q[at(-3)], k[at(-3)]) || (grouped && equal(q[at(-3)] % k[at(-3)], 0));
 }
 
-// Other masks are mistakes, which the math has the words for.
+// Returns whether the mask broadcasts to the scores. Other masks are errors, which PyTorch's math reports.
 bool broadcasts(const at::Tensor& mask, const at::Tensor& query, const at::Tensor& key) {
   c10::SymDimVector scores(query.sym_sizes());
   scores.back() = key.sym_size(-2);
@@ -50,7 +51,7 @@ bool knows_parts_only(const at::Tensor& tensor) { return subclass_of(tensor) == 
 int64_t choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> /*scale*/,
                bool grouped) {
-  // Its log-sum-exp is float32: float64 would lose half its digits in backward.
+  // The rule's log-sum-exp is float32: float64 would lose half its digits in backward.
   const c10::ScalarType dtype = query.scalar_type();
   const bool dtype_fits = dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16;
   const bool apart =

@@ -1,5 +1,5 @@
-// linalg_cholesky_ex and cholesky. With check_errors the info is read at once, for the error of a matrix that is not
-// positive-definite, as PyTorch's kernels do; a program can't raise. cholesky always checks.
+// linalg_cholesky_ex and cholesky. With check_errors the info is read immediately, like in PyTorch's kernels, for the
+// error of a matrix that is not positive-definite; a program can't raise. cholesky always checks.
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_linalg_check_errors.h>

@@ -1,9 +1,9 @@
-// aten::_convolution, which TorchScript's programs call where eager calls convolution; and convolution while torch.jit.trace
-// records.
+// aten::_convolution, which TorchScript's programs call where eager mode calls convolution; and convolution while
+// torch.jit.trace records.
 //
-// The tracer records no convolution, but the _convolution that PyTorch's kernel of it ends in. Here convolution is the
-// recorder's, so while somebody traces it goes by way of _convolution; and PyTorch's kernel of _convolution knows the
-// libraries of its own devices, so on this one it is convolution.
+// The tracer records the _convolution in which PyTorch's kernel of convolution ends, not convolution itself. On this
+// device the recorder handles convolution, so a traced call goes through _convolution. PyTorch's kernel of
+// _convolution chooses among the libraries of its own devices, so on this device it calls convolution.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_convolution.h>
@@ -28,7 +28,7 @@ at::Tensor traced_convolution(c10::DispatchKeySet keys, const at::Tensor& input,
                               const std::optional<at::Tensor>& bias, Sizes stride, Sizes padding, Sizes dilation,
                               bool transposed, Sizes output_padding, c10::SymInt groups) {
   if (input.device().type() == c10::DeviceType::PrivateUse1) {
-    const at::Context& context = at::globalContext();  // what PyTorch writes into a trace on its own devices
+    const at::Context& context = at::globalContext();  // the values that PyTorch writes into a trace on its own devices
     return at::_convolution_symint(input, weight, bias, stride, padding, dilation, transposed, output_padding,
                                    std::move(groups), context.benchmarkCuDNN(), context.deterministicCuDNN(),
                                    context.userEnabledCuDNN(), /*allow_tf32=*/true);
@@ -40,7 +40,7 @@ at::Tensor traced_convolution(c10::DispatchKeySet keys, const at::Tensor& input,
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_convolution", TORCH_FN(_convolution)); }
 
-// PyTorch warns of whoever takes the place of a kernel of its own. Here that is meant.
+// Suppresses PyTorch's warning about replacing one of its kernels, which is intended here.
 class Unheard final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };

@@ -1,8 +1,8 @@
 // aten::cross_entropy_loss with class weights, smoothed labels and a mean, above autograd.
 //
-// PyTorch takes it apart, and sums up the weights of the targets that count by masked_select, whose result's size depends
-// on data: the host's. With a dispatch mode it masks them instead; so does this, in ops that autograd sees. Other calls
-// are taken apart by PyTorch's own kernel.
+// PyTorch decomposes it, and sums up the weights of the targets that count by masked_select, whose result's size
+// depends on data and would go to the host. With a dispatch mode it masks them instead. This kernel does the same, in
+// ops that autograd sees. PyTorch's own kernel decomposes other calls.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
@@ -30,7 +30,7 @@ at::Tensor smoothed_mean(const at::Tensor& self, const at::Tensor& target, const
 
 at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
                               int64_t reduction, c10::SymInt ignore_index, double label_smoothing) {
-  const bool has_classes = self.sym_sizes() != target.sym_sizes();  // probabilities otherwise
+  const bool has_classes = self.sym_sizes() != target.sym_sizes();  // otherwise targets are probabilities
   const bool smooths = label_smoothing > 0 && label_smoothing <= 1;
   if (has_classes && smooths && reduction == at::Reduction::Mean && weight && weight->defined()) {
     return smoothed_mean(self, target, *weight, ignore_index, label_smoothing);

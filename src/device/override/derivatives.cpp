@@ -1,5 +1,6 @@
-// Ops whose derivatives PyTorch writes with nonzero, masked_select or unique, results whose size depends on data: the
-// host's. Where such a derivative may be asked for, they are written in ops above autograd whose derivatives have none.
+// Ops whose derivatives PyTorch writes with nonzero, masked_select or unique, whose results' sizes depend on data and
+// would go to the host. If such a derivative may be needed, the op is expressed by ops above autograd whose
+// derivatives have none.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/can_cast.h>
@@ -18,16 +19,17 @@
 namespace tpjrt::device {
 namespace {
 
-// What autograd's own headers have as compute_requires_grad and isFwGradDefined; they cost seconds of compiling.
+// Replacements of compute_requires_grad and isFwGradDefined in autograd's own headers, which cost seconds of compile
+// time.
 bool requires_grad(const at::Tensor& x) { return c10::GradMode::is_enabled() && x.requires_grad(); }
 bool has_tangent(const at::Tensor& x) { return x._fw_grad(/*level=*/0).defined(); }
 
-// The keys by which a call arrives at PyTorch's own autograd kernel.
+// Returns the keys with which a call arrives at PyTorch's own autograd kernel.
 c10::DispatchKeySet pytorchs_own(c10::DispatchKeySet keys) {
   return (keys & c10::after_autograd_keyset).add(c10::DispatchKey::AutogradOther);
 }
 
-// Is the gradient of a filled value asked for? Not of calls that are mistakes, whose words are PyTorch's kernels'.
+// Returns whether the gradient of a filled value is needed. False for invalid calls, which PyTorch's kernels report.
 bool differentiates(const at::Tensor& self, const at::Tensor& value) {
   return requires_grad(value) && value.dim() == 0 && at::can_cast(value.scalar_type(), self.scalar_type());
 }
@@ -51,7 +53,7 @@ at::Tensor& masked_fill_(c10::DispatchKeySet keys, at::Tensor& self, const at::T
   return at::_ops::masked_fill__Tensor::redispatch(pytorchs_own(keys), self, mask, value);
 }
 
-// Which elements of self index_fill writes to, of size 1 in the other dimensions.
+// Returns the elements of self that index_fill writes to, with size 1 in the other dimensions.
 at::Tensor places(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::SymDimVector sizes(static_cast<size_t>(self.dim()), 1);
@@ -71,7 +73,7 @@ at::Tensor& index_fill_(c10::DispatchKeySet keys, at::Tensor& self, int64_t dim,
   return at::_ops::index_fill__int_Tensor::redispatch(pytorchs_own(keys), self, dim, index, value);
 }
 
-// In the order of its memory, so that the gradient lies as the tensor does.
+// Flattens in memory order, so that the gradient has the tensor's layout.
 at::Tensor flattened(const at::Tensor& self) {
   if (!self.is_non_overlapping_and_dense()) return self.flatten();
   std::vector<int64_t> order(static_cast<size_t>(self.dim()));
@@ -80,7 +82,8 @@ at::Tensor flattened(const at::Tensor& self) {
   return self.permute(order).flatten();
 }
 
-// The derivative along a dimension reads whether there are zeros; that of all elements wants to know where.
+// The derivative along a dimension reads whether there are zeros; the derivative over all elements also needs their
+// positions.
 at::Tensor prod(c10::DispatchKeySet keys, const at::Tensor& self, std::optional<at::ScalarType> dtype) {
   if (self.dim() > 0 && (requires_grad(self) || has_tangent(self))) {
     return at::prod(flattened(self), 0, /*keepdim=*/false, dtype);

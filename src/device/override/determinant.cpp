@@ -1,7 +1,7 @@
-// _linalg_det and _linalg_slogdet, which give the factors that their gradients are made of: those of A's transpose where A is real
-// and contiguous (for LAPACK it lies transposed), else those of A. The gradient looks at A's strides to know. A recorded operand is
-// dense, whatever its strides were, so the kernel would always take it for contiguous: of other matrices it is given the transpose,
-// whose determinant is the same.
+// _linalg_det and _linalg_slogdet, which return the factors for their gradients: those of A's transpose if A is real
+// and contiguous (it is transposed for LAPACK), else those of A. The gradient looks at A's strides to tell which. A
+// recorded operand is dense, whatever its strides were, so the kernel would always assume that it is contiguous. For
+// other matrices it therefore gets the transpose, whose determinant is the same.
 #include <torch/library.h>
 
 #include "device/call/operator.h"

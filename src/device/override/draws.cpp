@@ -1,5 +1,5 @@
-// Draws whose kernels on the CPU do something first: uniform_ of a complex tensor draws its real and imaginary parts, which
-// PyTorch's Meta kernel refuses, and random_ looks at its bounds and warns of those that the dtype holds in part only.
+// Draws whose CPU kernels do something first. uniform_ of a complex tensor draws its real and imaginary parts, which
+// PyTorch's Meta kernel refuses. random_ checks its bounds, and warns of bounds that the dtype can't hold exactly.
 #include <ATen/native/DistributionTemplates.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
@@ -21,14 +21,14 @@ void uniform(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   stack->emplace_back(self);
 }
 
-// What PyTorch's check of the bounds is followed by.
+// Does nothing after PyTorch's check of the bounds.
 template <typename>
 struct DrawNothing {
   template <typename... Arguments>
   void operator()(Arguments&&... /*given*/) const {}
 };
 
-// self, from, to, generator; or without `from`.
+// Arguments: self, from, to, generator; or without `from`.
 void random_between(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
   const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());

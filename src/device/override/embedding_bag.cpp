@@ -1,5 +1,5 @@
-// aten::_embedding_bag_backward with sparse=True: a COO tensor of the rows that were looked up, by PyTorch's own composite of it. A
-// strided gradient is recorded.
+// aten::_embedding_bag_backward with sparse=True: returns a COO tensor of the rows that were looked up, by PyTorch's
+// own composite. A strided gradient is recorded.
 #include <ATen/ops/_embedding_bag_sparse_backward.h>
 #include <torch/library.h>
 
@@ -8,8 +8,8 @@
 namespace tpjrt::device {
 namespace {
 
-// self: grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, sparse,
-// per_sample_weights, padding_idx
+// Arguments: grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode,
+// sparse, per_sample_weights, padding_idx
 void embedding_bag_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto argument = [&](size_t i) -> c10::IValue& {
     return (*stack)[stack->size() - op.schema().arguments().size() + i];

@@ -1,6 +1,7 @@
-// masked_fill_, index_fill_ and index_put_ into an expanded tensor, whose elements share memory: deprecated, and done by the
-// CPU with a warning, where every other write of the kind is an error. Memory is filled if any of the elements that share it
-// would be, gets what is added to each of them, and keeps the last of several values.
+// masked_fill_, index_fill_ and index_put_ into an expanded tensor, whose elements share memory. PyTorch deprecated
+// them, but the CPU runs them with a warning, where every other write of the kind is an error. Memory is filled if
+// any element that shares it would be, gets the sum of the additions to its elements, and keeps the last of several
+// values.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/index_put.h>
@@ -32,7 +33,8 @@ void give_back(const Operator& op, torch::jit::Stack& stack, const at::Tensor& s
   stack.emplace_back(self);
 }
 
-// Does the call: fills the memory of the elements that a mask of the tensor's sizes chooses. `value`: a Scalar or a tensor.
+// Runs the call: fills the memory of the elements that a mask of the tensor's sizes chooses. `value`: a Scalar or a
+// tensor.
 void fill(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, at::Tensor mask,
           const c10::IValue& value) {
   const std::vector<int64_t> shared = shared_dims(self);
@@ -46,7 +48,7 @@ void fill(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, 
   give_back(op, stack, self);
 }
 
-// Does the call: adds to memory what index_put_ adds to the elements that share it.
+// Runs the call: adds to memory what index_put_ adds to the elements that share it.
 void accumulate(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, const c10::IValue& indices,
                 const at::Tensor& values) {
   const std::vector<int64_t> shared = shared_dims(self);
@@ -61,7 +63,8 @@ void accumulate(const Operator& op, torch::jit::Stack& stack, const at::Tensor& 
   give_back(op, stack, self);
 }
 
-// Does the call: writes each value to the memory of its element. The last one stays, where the CPU's threads leave it open.
+// Runs the call: writes each value to the memory of its element. The last one stays, where the CPU's threads leave
+// the choice open.
 void put(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, const c10::IValue& indices,
          const at::Tensor& values) {
   at::Tensor memory = one_of(self, shared_dims(self));

@@ -1,6 +1,6 @@
-// arange, range, linspace and logspace with out=: the CPU's kernels fill what they are given in the order of its elements,
-// and leave its shape where the number of elements fits. Otherwise they resize it to one dimension, as their Meta kernels
-// always do; arange says so.
+// arange, range, linspace and logspace with out=. The CPU's kernels fill the tensor in the order of its elements, and
+// leave its shape if the number of elements fits. Otherwise they resize it to one dimension, which their Meta kernels
+// always do. arange warns of that.
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 

@@ -1,6 +1,6 @@
-// Optimizers with fused=True: a step is one node, whatever the number of parameters. Their hyperparameters are floats in
-// PyTorch's schemas, and floats belong to a program; so an operator of our own is recorded (python/torch_pjrt/decompositions/
-// optimizers.py), which takes them as tensors, and a schedule compiles nothing.
+// Optimizers with fused=True: a step is one node, whatever the number of parameters. Their hyperparameters are floats
+// in PyTorch's schemas, and floats belong to a program. Therefore an operator of this project is recorded instead
+// (python/torch_pjrt/decompositions/optimizers.py), which takes them as tensors, so that a schedule compiles nothing.
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/full.h>
@@ -27,7 +27,7 @@ std::vector<at::Tensor> on_device(const std::vector<at::Tensor>& steps, c10::Dev
   return there;
 }
 
-// Gradients lose their scale for whoever reads them after the step, too, unless there was no step.
+// Removes the gradients' scale, also for readers after the step, unless the step was skipped.
 void unscale(at::TensorList grads, const at::Tensor& scale, const c10::IValue& found_inf) {
   std::vector<at::Tensor> unscaled = at::_foreach_div(grads, scale);
   if (!found_inf.isNone()) {
@@ -51,18 +51,18 @@ class Given {
   const c10::IValue* first_;
 };
 
-// One argument of the operator that is recorded.
+// Returns one argument of the operator that is recorded.
 c10::IValue recorded(const c10::Argument& wanted, const Given& given, c10::Device device) {
   const std::string& name = wanted.name();
   if (name == "decays") return given["weight_decay"].toDouble() != 0;
   const c10::IValue& value = given[name];
   if (name == "state_steps") return on_device(value.toTensorVector(), device);
   if (wanted.type()->kind() == c10::TypeKind::TensorType) return on_device(value, device);  // a hyperparameter
-  if (value.isTensor()) return value.toTensor().reshape({});  // of the scale: one element, whatever the shape
+  if (value.isTensor()) return value.toTensor().reshape({});  // of the scale: one element of any shape
   return value;
 }
 
-// Is a list that a step takes beside the parameters needed? The CPU's kernels don't look at the others.
+// Returns whether a step needs a list beside the parameters. The CPU's kernels ignore other lists.
 bool needs(const Given& given, const std::string& list) {
   if (list == "max_exp_avg_sqs") return given["amsgrad"].toBool();
   if (list == "momentum_buffer_list") return given["momentum"].toDouble() != 0;
@@ -77,7 +77,8 @@ void check_dtypes(const std::string& step, const std::vector<at::Tensor>& params
   }
 }
 
-// One tensor for each parameter in every list, of its sizes and dtype. What is recorded counts on it.
+// Checks that every list has one tensor for each parameter, of its sizes and dtype. The recorded operator relies on
+// it.
 void check_lists(const c10::FunctionSchema& schema, const Given& given, const std::vector<at::Tensor>& params) {
   for (const c10::Argument& argument : schema.arguments()) {
     const std::string& name = argument.name();

@@ -1,6 +1,5 @@
-// aten::group_norm of images that lie channels last, above autograd: the result and the gradient lie as the input does.
-// PyTorch's own composite asks whether the device is a CPU, and on any other makes the input contiguous first. So does its
-// derivative.
+// aten::group_norm of channels-last images, above autograd: the result and the gradient have the input's layout.
+// PyTorch's own composite makes the input contiguous first on any device but the CPU. So does its derivative.
 #include <ATen/ops/group_norm_native.h>
 #include <ATen/ops/native_group_norm.h>
 #include <c10/core/GradMode.h>
@@ -13,7 +12,7 @@ bool is_by_channel(const std::optional<at::Tensor>& x, const c10::SymInt& channe
   return !x || !x->defined() || (x->dim() == 1 && x->sym_numel() == channels);
 }
 
-// The same, of memory that is channels last, by way of its elements in order: the gradient passes through that order, too.
+// Returns x through its elements in channels-last memory order, so that the gradient gets that order, too.
 at::Tensor with_gradient_in_order(const at::Tensor& x) {
   const at::Tensor channels_last = x.movedim(1, -1);
   return channels_last.flatten().view_symint(channels_last.sym_sizes()).movedim(-1, 1);
@@ -23,7 +22,7 @@ at::Tensor group_norm(const at::Tensor& input, int64_t num_groups, const std::op
                       const std::optional<at::Tensor>& bias, double eps, bool cudnn_enabled) {
   const at::MemoryFormat format = input.suggest_memory_format();
   const bool is_last = format != at::MemoryFormat::Contiguous && num_groups > 0;
-  // Calls that are mistakes have PyTorch's words.
+  // PyTorch reports invalid calls.
   if (!is_last || input.sym_size(1) % num_groups != 0 || !is_by_channel(weight, input.sym_size(1)) ||
       !is_by_channel(bias, input.sym_size(1))) {
     return at::native::group_norm(input, num_groups, weight, bias, eps, cudnn_enabled);

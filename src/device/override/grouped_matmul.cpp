@@ -1,9 +1,9 @@
 // aten::_grouped_mm (torch.nn.functional.grouped_mm): products of the groups of a matrix's rows, columns or inner
-// dimension, which `offs` ends, with a matrix each: the experts of a mixture.
+// dimension, which `offs` ends, each with its own matrix: the experts of a mixture.
 //
-// Above the recorder, in ops that have rules: its Meta kernel takes bfloat16 only, and how long a group is, is data, where
-// XLA wants shapes. So each group is multiplied with everything and what is another group's is left out, as XLA's own
-// expansion of a ragged dot does. What is in no group is 0.
+// It runs above the recorder, in ops that have rules: its Meta kernel accepts bfloat16 only, and the lengths of
+// groups are data, where XLA needs shapes. Each group is therefore multiplied with everything, and the parts of other
+// groups are masked, as in XLA's own expansion of a ragged dot. Rows outside of all groups are 0.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/matmul.h>
@@ -15,7 +15,7 @@
 namespace tpjrt::device {
 namespace {
 
-// [groups, n]: is position i of n in the group?
+// Returns [groups, n]: whether position i of n is in the group.
 at::Tensor membership(const at::Tensor& offs, int64_t n) {
   const at::Tensor position = at::arange(n, offs.options());
   const at::Tensor group = position.unsqueeze(1).ge(offs).sum(1);
@@ -24,20 +24,20 @@ at::Tensor membership(const at::Tensor& offs, int64_t n) {
 
 at::Tensor only(const at::Tensor& chosen, const at::Tensor& x) { return at::where(chosen, x, 0); }
 
-// Rows of `rows` [n, k] times their group's matrix [groups, k, m].
+// Returns the rows of `rows` [n, k] times their group's matrix [groups, k, m].
 at::Tensor rows_by_group(const at::Tensor& rows, const at::Tensor& matrices, const at::Tensor& offs) {
   const int64_t n = rows.size(0), k = rows.size(1), m = matrices.size(2), groups = matrices.size(0);
   const at::Tensor chosen = membership(offs, n);
   if (m <= k) return only(chosen.unsqueeze(2), at::matmul(rows, matrices)).sum(0);
-  const at::Tensor apart = only(chosen.t().unsqueeze(2), rows.unsqueeze(1));  // [n, groups, k]: the smaller way
+  const at::Tensor apart = only(chosen.t().unsqueeze(2), rows.unsqueeze(1));  // [n, groups, k]: the smaller one
   return at::matmul(apart.reshape({n, groups * k}), matrices.reshape({groups * k, m}));
 }
 
-// Of each group, the product of its columns of `a` [m, k] with its rows of `b` [k, n].
+// Returns, for each group, the product of its columns of `a` [m, k] with its rows of `b` [k, n].
 at::Tensor inner_by_group(const at::Tensor& a, const at::Tensor& b, const at::Tensor& offs) {
   const int64_t m = a.size(0), n = b.size(1), k = a.size(1), groups = offs.size(0);
   const at::Tensor chosen = membership(offs, k);
-  const at::Tensor any = chosen.any(0);  // elsewhere may be anything, NaN too
+  const at::Tensor any = chosen.any(0);  // other positions may have any value, including NaN
   if (m > n) return inner_by_group(b.t(), a.t(), offs).transpose(1, 2);
   const at::Tensor apart = only(chosen.unsqueeze(1), a);  // [groups, m, k]
   return at::matmul(apart.reshape({groups * m, k}), only(any.unsqueeze(1), b)).reshape({groups, m, n});

@@ -1,4 +1,5 @@
-// _lazy_clone: a tensor whose memory is copied when one of the two is written. Values never change, so both storages have one.
+// _lazy_clone: a tensor whose memory is copied when one of the two is written. Values are immutable, so both storages
+// share one.
 #include <torch/library.h>
 
 #include "device/tensor/storage.h"

@@ -1,10 +1,11 @@
 // aten::linear and aten::linear_backward above the recorder.
 //
-// linear is an implicit composite: taken apart it is t and addmm forward, and half a dozen calls backward, and a model of
-// small layers spends its time on them. PyTorch has a derivative for linear as one op (LinearBackward0, by way of
-// linear_backward), which it uses on devices that have a kernel for it. Its derivative knows real matrices and
-// reverse mode only; calls beyond that are taken apart as on the CPU, and so are those of subclasses, which know the ops
-// that it is taken apart into (DTensor knows no linear_backward). functorch takes linear apart above us by itself.
+// linear is an implicit composite. Its decomposition is t and addmm forward, and half a dozen calls backward, on
+// which a model of small layers spends its time. PyTorch has a derivative for linear as one op (LinearBackward0,
+// through linear_backward), which it uses on devices that have a kernel for it. That derivative supports real
+// matrices and reverse mode only. Other calls are decomposed as on the CPU, and so are those of subclasses, which
+// know only the ops of the decomposition (DTensor knows no linear_backward). functorch decomposes linear itself,
+// above this kernel.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/linear_backward.h>
@@ -35,7 +36,7 @@ std::pair<Backward*, Pointer> make_node() {
   }
 }
 
-// Does LinearBackward0 give this call's derivative?
+// Returns whether LinearBackward0 is this call's derivative.
 bool has_derivative(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   if (weight.dim() != 2 || weight.is_complex() || input.is_complex()) return false;
   const bool biased = bias && bias->defined();
@@ -68,7 +69,7 @@ using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 at::Tensor rows(const at::Tensor& x) { return x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2); }
 
-// What linear_backward computes, in ops that can be differentiated and batched.
+// Computes linear_backward in ops that can be differentiated and batched.
 Gradients composite_backward(const at::Tensor& self, const at::Tensor& grad_output, const at::Tensor& weight,
                              std::array<bool, 3> output_mask) {
   Gradients result;
@@ -78,7 +79,7 @@ Gradients composite_backward(const at::Tensor& self, const at::Tensor& grad_outp
   return result;
 }
 
-// `self` is undefined where the weight wants no gradient, which linear_backward's Meta kernel doesn't take.
+// `self` is undefined if the weight needs no gradient, which linear_backward's Meta kernel doesn't accept.
 Gradients linear_backward(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& grad_output,
                           const at::Tensor& weight, std::array<bool, 3> output_mask) {
   if (!self.defined() || autograd::compute_requires_grad(self, grad_output, weight) || isFwGradDefined(self) ||
@@ -95,7 +96,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("linear_backward", TORCH_FN(linear_backward));
 }
 
-// vmap over a backward (is_grads_batched) would run it once a sample.
+// vmap over a backward (is_grads_batched) would otherwise run it once for each sample.
 TORCH_LIBRARY_IMPL(aten, FuncTorchBatchedDecomposition, m) { m.impl("linear_backward", TORCH_FN(composite_backward)); }
 
 }  // namespace

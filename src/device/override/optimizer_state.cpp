@@ -1,5 +1,5 @@
-// Zeros that an optimizer makes in its first step are data at once. Were they calls of that step, it would be another graph
-// than all that follow, and half of the time until a training runs would go to a program that runs once.
+// Zeros that an optimizer makes in its first step become data immediately. Otherwise that step would have another graph
+// than all following ones, and half of the time until a training runs would go to a program that runs once.
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
@@ -14,8 +14,8 @@
 namespace tpjrt::device {
 namespace {
 
-// Memory that was not written before the step, all of it the tensor's. In it torch.use_deterministic_algorithms fills what
-// is empty.
+// Returns whether the memory was not written before the step and is all the tensor's. Within the step,
+// torch.use_deterministic_algorithms fills empty memory.
 bool is_new(const at::Tensor& tensor) {
   LazyStorage* storage = storage_of(tensor);
   std::lock_guard lock(graph::graph_lock());

@@ -1,5 +1,5 @@
-// put, put_: which of several values stays where an index comes more than once is not determined, and
-// torch.use_deterministic_algorithms is told so. The CPU's kernel is what tells it; a Meta kernel doesn't.
+// put, put_: if an index occurs several times, the value that stays is not determined, which
+// torch.use_deterministic_algorithms must be told. The CPU's kernel tells it; a Meta kernel doesn't.
 #include <ATen/Context.h>
 #include <torch/library.h>
 

@@ -1,5 +1,5 @@
-// slice_scatter and select_scatter of dense tensors: a clone, which shares the value, and a write to a part of it. PyTorch's
-// kernels clone the memory instead, as a flat tensor, and so hide what is written (graph/box.h).
+// slice_scatter and select_scatter of dense tensors: a clone, which shares the value, and a write to a part of it.
+// PyTorch's kernels clone the memory as a flat tensor instead, which hides the written part (graph/box.h).
 #include <ATen/ops/select_scatter_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/slice_scatter_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <torch/library.h>
@@ -7,7 +7,8 @@
 namespace tpjrt::device {
 namespace {
 
-// Undefined where PyTorch's kernel has to do it: memory with gaps, and what it refuses.
+// Returns the result, or undefined where PyTorch's kernel must run: for memory with gaps, and for calls that it
+// refuses.
 template <typename Part>
 at::Tensor written(const at::Tensor& self, const at::Tensor& src, const Part& part_of) {
   if (!self.is_non_overlapping_and_dense()) return {};

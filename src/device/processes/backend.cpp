@@ -1,4 +1,4 @@
-// Each collective: what is started before it, and what with it.
+// Each collective, with the work that is started before it and with it.
 #include "device/processes/backend.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -32,7 +32,7 @@ void start(const Tensors& tensors, const char* cause) {
   engine().sync(cells, cause);
 }
 
-// What a collective writes, while it is carried out: as it was before, unless it is kept.
+// The values that a collective overwrites while it runs. Restores them unless the new ones are kept.
 class Written {
  public:
   explicit Written(const Tensors& tensors) : tensors_(tensors) {
@@ -58,8 +58,8 @@ class Written {
   bool is_kept_ = false;
 };
 
-// The collectives are those of a world whose ranks are this group's. While a step is captured they are ops of it, and the world is
-// that of all processes, in groups that lie as this one.
+// The collectives are those of a world whose ranks are this group's. While a step is captured they are ops of it, and
+// the world consists of all processes, in groups of this one's kind.
 class BackendOfProcesses final : public Backend {
  public:
   BackendOfProcesses(const std::vector<int64_t>& ranks, const c10::intrusive_ptr<Backend>& host,
@@ -133,7 +133,8 @@ class BackendOfProcesses final : public Backend {
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
-    // Parts of different sizes on one rank may be of equal ones on another: where sizes are told, all ranks go by the host.
+    // Sizes may differ between parts on one rank and be equal on another, so if sizes are given, all ranks use the
+    // host.
     if (!output_sizes.empty() || !input_sizes.empty()) {
       return host_->alltoall_base(output, input, output_sizes, input_sizes, opts);
     }
@@ -141,7 +142,7 @@ class BackendOfProcesses final : public Backend {
       ranks.alltoall_base(to[0], from[0], output_sizes, input_sizes, opts);
     });
   }
-  // The lists' sizes are each rank's own.
+  // The lists' sizes may differ by rank.
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     return host_->alltoall(outputs, inputs, opts);
   }
@@ -161,7 +162,7 @@ class BackendOfProcesses final : public Backend {
   }
 
  private:
-  // `collective` writes over what it reads.
+  // Runs a `collective` that overwrites its operands.
   template <class Collective>
   WorkPtr update(const char* name, const Tensors& tensors, const Collective& collective) {
     check(tensors);
@@ -194,7 +195,8 @@ class BackendOfProcesses final : public Backend {
     carry_out(name, to, [&] { collective(*across_, to, from); });
     return given(outputs, to);
   }
-  // All of it, or what it writes is as it was: left pending, a collective would wait for the others in somebody's next read.
+  // Runs the whole collective, or restores the outputs: a pending collective would wait for other ranks in a later,
+  // unrelated read.
   template <class Collective>
   void carry_out(const char* name, const Tensors& writes, const Collective& collective) {
     Written written(writes);
@@ -211,8 +213,8 @@ class BackendOfProcesses final : public Backend {
     }
   }
 
-  // Is the tensor all of its memory, in order? Where a view lies is each rank's own, as a shard in FSDP2's gathered buffer: the
-  // program would not be the others'.
+  // Returns whether the tensor is all of its memory, in order. A view's position differs by rank, as a shard in
+  // FSDP2's gathered buffer, which would make the programs differ.
   static bool is_alone(const at::Tensor& tensor) {
     return tensor.is_contiguous() && tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes() &&
            !tensor.is_conj() && !tensor.is_neg();

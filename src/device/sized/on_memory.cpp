@@ -1,4 +1,4 @@
-// Calling PyTorch's kernels on the device's own memory, for ops whose results' sizes depend on data.
+// Calls PyTorch's kernels on the device's own memory, for ops whose results' sizes depend on data.
 #include <algorithm>
 
 #include "device/call/stack.h"
@@ -17,7 +17,7 @@ namespace {
 // The device's tensors among a call's arguments.
 class Operands {
  public:
-  // False where one can't be given to a kernel as it lies, or is on another device.
+  // Adds a tensor. Returns false if a kernel can't take it unchanged, or if it is on another device.
   bool add(const at::Tensor& tensor) {
     if (!tensor.defined() || !is_pjrt(tensor)) return true;
     if (tensor.layout() != c10::kStrided || tensor.is_conj() || tensor.is_neg()) return false;
@@ -39,7 +39,7 @@ class Operands {
   c10::SmallVector<const at::Tensor*, 4> all_;
 };
 
-// Is one of the indices a mask?
+// Returns whether one of the indices is a mask.
 bool has_mask(const c10::IValue& indices) {
   const c10::ArrayRef<c10::IValue> all = indices.toListRef();
   return std::any_of(all.begin(), all.end(), [](const c10::IValue& index) {
@@ -48,7 +48,7 @@ bool has_mask(const c10::IValue& indices) {
   });
 }
 
-// Is there nothing that a kernel has to look at to know the sizes?
+// Returns whether the sizes are known without running a kernel.
 bool has_known_sizes(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
   if (op.name == "aten::index.Tensor") return !has_mask(arguments[1]);
   return op.name == "aten::repeat_interleave.Tensor" && !arguments[1].isNone();
@@ -61,7 +61,7 @@ at::Tensor over(const at::Tensor& memory, const at::Tensor& like) {
              : memory.as_strided(like.sizes(), like.strides(), like.storage_offset());
 }
 
-// The call's arguments with the operands' memory in their places, in order.
+// Returns the call's arguments with the operands' memory in their places, in order.
 c10::IValue on_memory(const c10::IValue& value, c10::ArrayRef<at::Tensor> memory, size_t& next) {
   const auto moved = [&](const c10::IValue& x) -> c10::IValue {
     const bool is_ours = x.isTensor() && x.toTensor().defined() && is_pjrt(x.toTensor());
@@ -91,7 +91,7 @@ bool run_sized_on_memory(const Operator& op, torch::jit::Stack& stack) {
   c10::SmallVector<graph::Value, 4> leaves, results;
   for (const at::Tensor* tensor : operands.all()) {
     leaves.push_back(ready_leaf(*tensor, op.name.c_str()));
-    if (leaves.back().node->leaf_type->dtype != tensor->scalar_type()) return false;  // viewed as another dtype
+    if (leaves.back().node->leaf_type->dtype != tensor->scalar_type()) return false;  // it is viewed as another dtype
   }
   const c10::DeviceIndex device = operands.all()[0]->device().index();
   const auto kernel = [&](c10::ArrayRef<at::Tensor> memory) {

@@ -1,4 +1,5 @@
-// nonzero, masks, unique, bincount, repeat_interleave: what is read of them, and what is recorded then.
+// nonzero, masks, unique, bincount, repeat_interleave: the value that each reads, and the calls recorded for that
+// size.
 #include "device/sized/sized.h"
 
 #include <ATen/ExpandUtils.h>
@@ -30,18 +31,19 @@ namespace {
 
 using Stack = torch::jit::Stack;
 using Results = std::vector<c10::IValue>;
-// The call's arguments; the results, or none: the host does it.
+// Maps the call's arguments to its results, or to none if the host must run it.
 using Sized = Results (*)(c10::ArrayRef<c10::IValue> arguments);
 
 int64_t read_integer(const at::Tensor& x) { return x.item().toLong(); }
 int64_t count_of(const at::Tensor& mask) { return read_integer(at::count_nonzero(mask)); }
-// The first `size` positions in a flat mask; behind the last `fill`.
+// Returns the first `size` true positions in a flat mask, and `fill` beyond the last one.
 at::Tensor positions(const at::Tensor& mask, int64_t size, int64_t fill = 0) {
   return at::nonzero_static(mask, size, fill).squeeze(1);
 }
 at::Tensor beginning(const at::Tensor& x, int64_t dim, int64_t size) { return x.narrow(dim, 0, size); }
 
-// The first `count` of (n, columns), transposed in memory without gaps. `count` is a Scalar of the recorded calls.
+// Returns the first `count` of (n, columns), transposed in memory without gaps. `count` is a Scalar of the recorded
+// calls.
 at::Tensor transposed_beginning(const at::Tensor& rows, int64_t count) {
   const int64_t n = rows.size(0), columns = rows.size(1);
   if (count == n || count <= 1) return rows.t().contiguous().as_strided({count, columns}, {1, count});
@@ -50,7 +52,7 @@ at::Tensor transposed_beginning(const at::Tensor& rows, int64_t count) {
   return rows.reshape(-1).index_select(0, row.mul(columns).add(column)).as_strided({count, columns}, {1, count});
 }
 
-// aten::nonzero(Tensor self): transposed in memory, as the CPU's.
+// aten::nonzero(Tensor self): transposed in memory, like the CPU's.
 Results nonzero(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor self = arguments[0].toTensor();
   const auto integers = self.options().dtype(c10::kLong);
@@ -72,14 +74,14 @@ Results masked_select(c10::ArrayRef<c10::IValue> arguments) {
   return {beginning(both[0].reshape(-1).index_select(0, places), 0, count)};
 }
 
-// Does the mask fit the dimensions from `dim` on?
+// Returns whether the mask fits the dimensions from `dim` on.
 bool fits(const at::Tensor& mask, const at::Tensor& self, int64_t dim) {
   return mask.dim() > 0 && mask.numel() > 0 && dim + mask.dim() <= self.dim() &&
          mask.sizes() == self.sizes().slice(static_cast<size_t>(dim), static_cast<size_t>(mask.dim()));
 }
 
-// aten::index.Tensor(Tensor self, Tensor?[] indices): a mask is the positions where it is true. Beside other indices, which they
-// are broadcast with, there are as many as there are.
+// aten::index.Tensor(Tensor self, Tensor?[] indices): a mask becomes the positions where it is true. Beside other
+// indices, with which they are broadcast, their exact number is used.
 Results index(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor self = arguments[0].toTensor();
   c10::List<std::optional<at::Tensor>> indices;
@@ -106,7 +108,7 @@ Results index(c10::ArrayRef<c10::IValue> arguments) {
     const at::Tensor places = at::nonzero_static(one, size, 0).to(self.device());
     for (int64_t d = 0; d < one.dim(); ++d, ++dim) indices.push_back(places.select(1, d));
   }
-  if (masks == 0) return {};  // another mistake
+  if (masks == 0) return {};  // another mistake, which the host reports
   const at::Tensor all = at::index(self, indices);
   return {given == 1 ? beginning(all, mask_at, count) : all};
 }
@@ -152,7 +154,7 @@ bool may_be_unique(const at::Tensor& self) { return self.numel() > 0 && !c10::is
 
 at::Tensor no_integers(const at::Tensor& like) { return at::empty({0}, like.options().dtype(c10::kLong)); }
 
-// Of all elements, sorted. Each NaN is one of its own.
+// Returns the unique elements of all, sorted. Each NaN counts separately.
 Results unique_sorted(const at::Tensor& self, bool inverse, bool counts) {
   const auto [values, order] = self.reshape(-1).sort(/*stable=*/true, 0, false);
   const Runs found = runs(starts_of(values));
@@ -178,7 +180,7 @@ Results unique(c10::ArrayRef<c10::IValue> arguments) {
   return results;
 }
 
-// The first `count` of what is picked along a dimension, which is the outermost in memory, as the CPU's.
+// Returns the first `count` picked along a dimension, which is the outermost in memory, like the CPU's.
 at::Tensor picked(const at::Tensor& self, int64_t dim, const at::Tensor& places, int64_t count) {
   return beginning(self.movedim(dim, 0).index_select(0, places), 0, count).movedim(0, dim);
 }
@@ -196,8 +198,8 @@ Results unique_consecutive(c10::ArrayRef<c10::IValue> arguments) {
           arguments[2].toBool() ? found.counts : no_integers(self)};
 }
 
-// aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False): sorted by the
-// first column, then by the second.
+// aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False):
+// sorted by the first column, then by the second.
 Results unique_dim(c10::ArrayRef<c10::IValue> arguments) {
   constexpr int64_t kMostColumns = 64;
   const at::Tensor self = arguments[0].toTensor();
@@ -239,14 +241,14 @@ Runs runs(const at::Tensor& starts) {
   const int64_t n = starts.numel();
   all.count = count_of(starts);
   const int64_t size = rounded_size(all.count, n);
-  const at::Tensor ends = positions(starts, size + 1, n);  // where the next begins
+  const at::Tensor ends = positions(starts, size + 1, n);  // where the next run begins
   all.places = ends.narrow(0, 0, size).clamp_max(n - 1);
   all.inverse = starts.to(c10::kLong).cumsum(0).sub(1);
   all.counts = beginning(ends.narrow(0, 1, size).sub(ends.narrow(0, 0, size)), 0, all.count);
   return all;
 }
 
-// Where one of (n, …) differs from the one before it.
+// Compares each of (n, …) with the one before it.
 at::Tensor starts_of(const at::Tensor& x) {
   const at::Tensor rows = x.reshape({x.size(0), -1});
   const at::Tensor other = rows.narrow(0, 1, x.size(0) - 1).ne(rows.narrow(0, 0, x.size(0) - 1)).any(1);
@@ -260,7 +262,7 @@ int64_t rounded_size(int64_t size, int64_t most) {
   return std::min(up, most);
 }
 
-// The host's way says so by the call's name.
+// A traced tensor has no value to look at. The host path reports that, and names the call.
 bool rests_on_placeholder(const at::Tensor& tensor) {
   if (!is_pjrt(tensor)) return false;
   const std::lock_guard lock(graph::graph_lock());

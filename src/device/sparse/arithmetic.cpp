@@ -1,5 +1,5 @@
-// Sums and products of COO tensors. As on CUDA, nothing is read: a sum of two has the elements of both, uncoalesced, and a
-// product those of one of them, zeros among them.
+// Sums and products of COO tensors. Nothing is read, like on CUDA: a sum of two has the elements of both,
+// uncoalesced, and a product those of one operand, including zeros.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
@@ -18,7 +18,7 @@ namespace {
 
 bool is_sparse_here(const at::Tensor& x) { return x.is_sparse() && is_pjrt(x); }
 
-// out = self + alpha * other, of which self and out are strided.
+// Computes out = self + alpha * other, where self and out are strided.
 void add_to_strided(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha, at::Tensor& out) {
   const c10::ScalarType dtype = at::result_type(self, other);
   at::Tensor values = other._values().to(dtype);
@@ -60,7 +60,7 @@ void add_sparse(const at::Tensor& self, const at::Tensor& other, const at::Scala
     values = at::cat({self._values().to(dtype), scaled()}, 0);
   }
   become(out, self.sizes(), indices, values, is_coalesced);
-  if (out._nnz() > out.numel()) {  // what is added to again and again doesn't grow for ever
+  if (out._nnz() > out.numel()) {  // bounds a tensor that is added to repeatedly
     const at::Tensor all = out.coalesce();
     become(out, self.sizes(), all._indices(), all._values(), true);
   }
@@ -84,8 +84,8 @@ at::Tensor& add_out(const at::Tensor& self, const at::Tensor& other, const at::S
   return out;
 }
 
-// x * y of one sparse and dense dimensions each, broadcast in the dense ones: the elements of the one that may be uncoalesced, each
-// times what the other has there.
+// Computes x * y for operands with equal numbers of sparse and dense dimensions, broadcast in the dense ones: the
+// elements of the operand that may be uncoalesced, each times the other's element there.
 void intersect(at::Tensor& result, const at::Tensor& x, const at::Tensor& y) {
   const c10::ScalarType dtype = at::result_type(x, y);
   TORCH_CHECK(at::canCast(dtype, result.scalar_type()), "Can't convert result type ", dtype, " to output ",
@@ -100,7 +100,8 @@ void intersect(at::Tensor& result, const at::Tensor& x, const at::Tensor& y) {
   become(result, sizes, source._indices().clone(), where_chosen(found.is_there, product), source.is_coalesced());
 }
 
-// aten::mul.out: what is no product of two COO tensors of the same sizes is written by PyTorch in ops, the CPU's as CUDA's.
+// aten::mul.out: other products than of two COO tensors of the same sizes are written in ops by PyTorch, for the CPU
+// and CUDA alike.
 at::Tensor& mul_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
   const bool both = is_sparse_here(self) && is_sparse_here(other) && is_sparse_here(out);
   if (both && self.dim() > 0 && self.sizes() == other.sizes() && at::sparse::is_same_density(self, other) &&

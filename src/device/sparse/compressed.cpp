@@ -1,5 +1,5 @@
-// Sums of compressed matrices: of two, and of a CSR matrix along its dimensions. How many elements a sum has is data, and is read, but
-// where both have their elements at the same places.
+// Sums of compressed matrices: of two, and of a CSR matrix along its dimensions. The number of a sum's elements is
+// data, and is read, unless both operands have their elements at the same places.
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>
@@ -24,7 +24,7 @@ bool is_csr(const at::Tensor& x) {
   return is_pjrt(x) && x.layout() == c10::kSparseCsr && x.dim() == 2 && x.dense_dim() == 0;
 }
 
-// MKL's dtypes.
+// Returns whether MKL has this dtype.
 bool has_sum(c10::ScalarType dtype) {
   return dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kComplexFloat || dtype == c10::kComplexDouble;
 }
@@ -60,7 +60,7 @@ at::Tensor& add_compressed_out(const at::Tensor& self, const at::Tensor& other, 
   return out;
 }
 
-// aten::_sparse_csr_sum.dim_dtype: (1, columns), (rows, 1) or (1, 1), with elements where there are some to be summed.
+// aten::_sparse_csr_sum.dim_dtype: (1, columns), (rows, 1) or (1, 1), with elements where there are elements to sum.
 at::Tensor sum_of_dims(const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
                        std::optional<at::ScalarType> dtype) {
   std::array<bool, 2> is_summed{};

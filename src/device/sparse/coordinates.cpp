@@ -1,4 +1,4 @@
-// Places of COO tensors: their numbers, PyTorch's own hook for numbering them, and aten::_coalesce.
+// Coordinates of COO tensors: their flat numbers, PyTorch's own hook for numbering them, and aten::_coalesce.
 #include "device/sparse/coordinates.h"
 
 #include <ATen/native/DispatchStub.h>
@@ -88,11 +88,11 @@ void become(const at::Tensor& sparse, c10::IntArrayRef sizes, const at::Tensor& 
 
 namespace {
 
-// Elements of one place are summed, and places sorted. How many there are is data, and is read (Note [Sizes of data]).
+// Sums elements of one place, and sorts the places. Their number is data, and is read (Note [Sizes of data]).
 at::Tensor coalesce(const at::Tensor& self) {
   if (self._nnz() < 2 || self.sparse_dim() == 0) {
     at::Tensor values = self._values().clone(), indices = self._indices().clone();
-    if (self._nnz() > 1) {  // all at the one place
+    if (self._nnz() > 1) {  // all elements are at the one place
       values = summed_at(flat_places(indices, {}), values, 1);
       indices = indices.narrow(1, 0, 1);
     }
@@ -113,7 +113,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) { m.impl("_coalesce", TORCH_FN(co
 }  // namespace
 }  // namespace tpjrt::device
 
-// ATen/native/sparse/SparseStubs.h, which torch's wheels don't bring.
+// Declared here because torch's wheels don't contain ATen/native/sparse/SparseStubs.h.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor& indices, IntArrayRef size);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)

@@ -1,8 +1,9 @@
-// Note [Elements that are looked at]: PyTorch's formula for the gradient of a sparse matrix in a product with a strided one is the
-// strided product of two matrices, as large as the sparse one is with all its zeros; then it looks at the elements that the sparse one
-// has (sparse_mask), and lets go of the rest. Here such a product waits when it is looked at. Where it is a product, or is made of
-// products element by element, what is recorded in its place is the same of the elements alone: torch_pjrt::sparse_sampled_mm. The large
-// matrix is then held by nobody, and never computed; where somebody does hold it, it is there as on the CPU.
+// Note [Elements that are looked at]: PyTorch's formula for the gradient of a sparse matrix in a product with a
+// strided one computes the strided product of two matrices, as large as the sparse one with all its zeros, and then
+// keeps only the elements at the sparse one's places (sparse_mask). On this device such a product is still pending
+// when it is masked. If it is a product, or is made of products elementwise, the same computation is recorded for
+// these elements alone instead: torch_pjrt::sparse_sampled_mm. No tensor holds the large matrix then, and it is never
+// computed; if a tensor does hold it, it is computed as on the CPU.
 #include "device/sparse/elements.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 
 using graph::Value;
 
-// A call that waits, as it was recorded.
+// A pending call, as it was recorded.
 struct Waiting {
   graph::SignaturePtr signature;
   std::vector<Value> operands;
@@ -36,14 +37,14 @@ std::optional<Waiting> waiting(const Value& value) {
       node.signature, {node.operands.begin(), node.operands.end()}, {node.numbers.begin(), node.numbers.end()}};
 }
 
-// Each of their results' elements is made of the operands' elements of that place.
+// Returns whether each element of the op's result depends on the operands' elements at that place alone.
 bool is_pointwise(std::string_view name) {
   constexpr std::array kNames{"aten::add.Tensor", "aten::add_.Tensor", "aten::sub.Tensor", "aten::mul.Tensor",
                               "aten::mul.Scalar", "aten::div.Tensor",  "aten::div.Scalar", "aten::neg"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-// Is it the whole base of two dimensions, transposed?
+// Returns whether the view is its whole two-dimensional base, transposed.
 bool is_transpose(const Waiting& call) {
   if (call.signature->name != "pjrt::view" || call.numbers[0].as_int() != 0) return false;
   const graph::TensorType& base = *call.signature->operands[0];
@@ -64,7 +65,7 @@ Value value_of(const at::Tensor& tensor) {
   return read(tensor);
 }
 
-// Do both give the same? Not where that takes long to see.
+// Returns whether both compute the same value. Returns false if that takes long to decide.
 bool are_same_values(const Value& a, const Value& b, int depth = 4) {
   if (a == b) return true;
   if (depth == 0 || a.index != b.index) return false;
@@ -75,13 +76,13 @@ bool are_same_values(const Value& a, const Value& b, int depth = 4) {
                     [&](const Value& x, const Value& y) { return are_same_values(x, y, depth - 1); });
 }
 
-// Where in an (n, columns) matrix it is looked at.
+// The places in an (n, columns) matrix whose elements are needed.
 class Places {
  public:
   Places(Parts parts, c10::Layout layout, int64_t columns)
       : parts_(std::move(parts)), layout_(layout), columns_(columns) {}
 
-  // The same of the transposed matrix, which has so many columns.
+  // Returns the same places in the transposed matrix, which has this number of columns.
   Places transposed(int64_t columns) const {
     if (layout_ == c10::kSparse) return {{parts_.plain, parts_.compressed, {}}, layout_, columns};
     return {parts_, layout_ == c10::kSparseCsr ? c10::kSparseCsc : c10::kSparseCsr, columns};
@@ -91,7 +92,7 @@ class Places {
     return sparse_sampled_mm(parts_, a, b, layout_);
   }
 
-  // What is there of a strided matrix that is made of a sparse one.
+  // Returns the elements of a strided matrix that is made of a sparse one.
   at::Tensor of_sparse(const Waiting& to_dense, c10::DeviceIndex device) const {
     const auto& given = to_dense.operands;
     const at::Tensor values = tensor_of(given[2], device);
@@ -105,10 +106,10 @@ class Places {
     if (places.numel() == 0) return values.narrow(0, 0, 0);
     const Found found = find_in(sorted, all.flat());
     const at::Tensor sums = summed_at(found.position, where_chosen(found.is_there, values), places.size(0));
-    return sums.index_select(0, find_in(sorted, places).position);  // of elements of one place, where the first is
+    return sums.index_select(0, find_in(sorted, places).position);  // the elements of one place are at its first number
   }
 
-  // What is there, of a tensor that is broadcast to the matrix.
+  // Returns the elements of a tensor that is broadcast to the matrix.
   at::Tensor of(const at::Tensor& tensor) const {
     if (tensor.dim() == 0) return tensor;
     const auto [row, column] = rows_and_columns(parts_, layout_);
@@ -119,7 +120,7 @@ class Places {
     return tensor.reshape({-1}).index_select(0, flat());
   }
 
-  // Their numbers, row-major.
+  // Returns the places' flat numbers, row-major.
   at::Tensor flat() const {
     const auto [row, column] = rows_and_columns(parts_, layout_);
     return flat_places(row, column, columns_);
@@ -131,7 +132,7 @@ class Places {
   int64_t columns_;
 };
 
-// Of one look at a matrix.
+// Finds the elements of one matrix.
 class Look {
  public:
   Look(Places places, c10::IntArrayRef sizes, c10::DeviceIndex device)
@@ -165,7 +166,7 @@ class Look {
       const Places& places = is_transposed ? transposed_ : there_;
       return is_whole ? of(given, is_transposed) : places.of(tensor_of(given, device_));
     });
-    if (call.signature->name == "aten::add_.Tensor") {  // what is written to is seen elsewhere
+    if (call.signature->name == "aten::add_.Tensor") {  // the tensor that it writes to is used elsewhere
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor").callBoxed(stack);
     } else {
       call.signature->op->callBoxed(stack);
@@ -178,7 +179,7 @@ class Look {
   std::map<std::tuple<const graph::Node*, uint32_t, bool>, at::Tensor> known_;
 };
 
-// (blocks, height, width)
+// Returns the blocks at these places: (blocks, height, width).
 at::Tensor blocks_at(const at::Tensor& matrix, const Parts& parts, c10::Layout layout) {
   const int64_t height = parts.values.size(1), width = parts.values.size(2);
   const int64_t rows = matrix.size(0) / height, columns = matrix.size(1) / width;
@@ -191,7 +192,7 @@ at::Tensor blocks_at(const at::Tensor& matrix, const Parts& parts, c10::Layout l
 
 at::Tensor elements_at(const at::Tensor& matrix, const Parts& parts, c10::Layout layout) {
   if (layout == c10::kSparseBsr || layout == c10::kSparseBsc) return blocks_at(matrix, parts, layout);
-  constexpr int64_t kFew = 4;  // a product of all elements at once is faster than so many of few
+  constexpr int64_t kFew = 4;  // one whole product is faster than products of this many elements
   const Places places(parts, layout, matrix.size(1));
   if (parts.plain.numel() > matrix.numel() / kFew) return places.of(matrix);
   return Look(places, matrix.sizes(), matrix.device().index()).of(value_of(matrix));

@@ -1,5 +1,5 @@
-// aten::_convert_indices_from_coo_to_csr and back of indices with gaps: the CPU's kernel, which calls and programs take, reads them as if
-// they lay side by side.
+// aten::_convert_indices_from_coo_to_csr and its inverse for indices with gaps: the CPU's kernel, which interpreted
+// calls and programs use, reads them as if they were contiguous.
 #include <torch/library.h>
 
 #include "device/record/recorder.h"

@@ -1,4 +1,4 @@
-// What a tensor has where a sparse one has elements: aten::sparse_mask and _sparse_mask_projection.
+// The elements of a tensor at the places of a sparse one: aten::sparse_mask and _sparse_mask_projection.
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -18,7 +18,7 @@ bool is_masked_here(const at::Tensor& self, const at::Tensor& mask) {
   return is_pjrt(self) && is_pjrt(mask) && mask.is_sparse() && self.sizes() == mask.sizes() && mask.numel() > 0;
 }
 
-// aten::sparse_mask(Tensor self, Tensor mask): the mask's places, with what self has there.
+// aten::sparse_mask(Tensor self, Tensor mask): the mask's places, with self's elements there.
 at::Tensor sparse_mask(const at::Tensor& self, const at::Tensor& mask) {
   if (is_masked_here(self, mask) && self.layout() == c10::kStrided) {
     if (mask.dim() == 2 && mask.sparse_dim() == 2)
@@ -38,8 +38,8 @@ at::Tensor sparse_mask(const at::Tensor& self, const at::Tensor& mask) {
   return on_host<at::Tensor>("aten::sparse_mask", "", self, mask);
 }
 
-// aten::_sparse_mask_projection(Tensor self, Tensor mask, bool accumulate_matches): self's places, with its values where the mask
-// has an element, times how many if matches are accumulated.
+// aten::_sparse_mask_projection(Tensor self, Tensor mask, bool accumulate_matches): self's places, with its values
+// where the mask has an element, times their number if matches are accumulated.
 at::Tensor mask_projection(const at::Tensor& self, const at::Tensor& mask, bool accumulate_matches) {
   const bool is_known = is_masked_here(self, mask) && self.is_sparse() && self.sparse_dim() == mask.sparse_dim() &&
                         self._nnz() > 0 && mask._nnz() > 0;
@@ -60,7 +60,7 @@ at::Tensor mask_projection(const at::Tensor& self, const at::Tensor& mask, bool 
   return with_values(self, where_chosen(found.is_there, values));
 }
 
-// The same of a compressed mask.
+// sparse_mask with a compressed mask.
 at::Tensor sparse_mask_of_compressed(const at::Tensor& self, const at::Tensor& mask) {
   const bool is_known = is_pjrt(self) && is_pjrt(mask) && self.layout() == c10::kStrided && mask.dim() == 2 &&
                         mask.dense_dim() == 0 && self.sizes() == mask.sizes() && mask.numel() > 0;

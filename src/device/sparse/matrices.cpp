@@ -1,4 +1,4 @@
-// Products of two sparse matrices, and what they share with other ops on rows that are picked.
+// Products of two sparse matrices, and helpers shared with other ops that pick rows.
 #include "device/sparse/matrices.h"
 
 #include <ATen/Context.h>
@@ -36,7 +36,7 @@ struct ByRows {
   at::Tensor ends, columns, values;
 };
 
-// Where the rows of sorted ones end. (PyTorch's op of that has a kernel on the CPU only.)
+// Returns the ends of rows in sorted row numbers. (PyTorch's op for that has a kernel on the CPU only.)
 at::Tensor ends_of(const at::Tensor& rows, int64_t count, c10::ScalarType indices) {
   return at::searchsorted(rows.contiguous(), at::arange(count + 1, rows.options())).to(indices);
 }
@@ -52,8 +52,8 @@ ByRows by_rows_of(const at::Tensor& matrix) {
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// torch_pjrt::sparse_matmul: the product of two CSR matrices, of `columns` columns: where its rows end, and the columns and values of the
-// elements, of which there are at most `size`; what is behind them is 0.
+// torch_pjrt::sparse_matmul: the product of two CSR matrices, with `columns` columns. Returns its row ends, and the
+// columns and values of its elements, at most `size`; entries beyond them are 0.
 Three matmul_meta(const at::Tensor& a_ends, const at::Tensor& /*a_columns*/, const at::Tensor& a_values,
                   const at::Tensor& /*b_ends*/, const at::Tensor& b_columns, const at::Tensor& /*b_values*/,
                   int64_t /*columns*/, int64_t size) {
@@ -72,7 +72,7 @@ Three matmul_composite(const at::Tensor& a_ends, const at::Tensor& a_columns, co
   const at::Tensor place = flat_places(row.index_select(0, terms.of), b_columns.index_select(0, other), columns);
   const auto [places, order] = at::where(terms.is_one, place, rows * columns).sort(/*stable=*/true, 0, false);
   const at::Tensor is_one = places.lt(rows * columns), is_first = starts_of(places).logical_and(is_one);
-  const at::Tensor number = is_first.to(c10::kLong).cumsum(0).sub(1);  // of the element
+  const at::Tensor number = is_first.to(c10::kLong).cumsum(0).sub(1);  // the element's number
   const at::Tensor values = summed_at(number, where_chosen(is_one, product.index_select(0, order)), size);
   const at::Tensor firsts = at::where(is_first, places, 0);
   const at::Tensor found = at::zeros({size}, places.options()).index_add(0, number, firsts);
@@ -81,7 +81,7 @@ Three matmul_composite(const at::Tensor& a_ends, const at::Tensor& a_columns, co
   return {counts.cumsum(0), found.remainder(columns), values};
 }
 
-// MKL's, whose rows are in no order.
+// Uses MKL's product, whose rows are in no order.
 Three matmul_on_cpu(const at::Tensor& a_ends, const at::Tensor& a_columns, const at::Tensor& a_values,
                     const at::Tensor& b_ends, const at::Tensor& b_columns, const at::Tensor& b_values, int64_t columns,
                     int64_t size) {

@@ -1,4 +1,5 @@
-// What has no kernel for sparse tensors here and reads memory on the CPU: it runs on the host, counted as every such call.
+// Runs ops that have no kernel for sparse tensors on this device, and read memory on the CPU, on the host. Each call
+// is counted.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/resize_as_sparse.h>
 #include <torch/library.h>
@@ -16,7 +17,7 @@ struct Copied {
   at::Tensor device, host;
 };
 
-// A number on the CPU may stand beside tensors of the device, as everywhere.
+// Throws for tensors on several devices. A CPU scalar may be used with the device's tensors, as everywhere.
 void check_device(const std::string& op, const at::Tensor& tensor, const at::Tensor& first) {
   if (!tensor.defined() || tensor.device() == first.device()) return;
   TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0 && tensor.layout() == c10::kStrided, "[", op,
@@ -49,7 +50,8 @@ at::Tensor to_host(const at::Tensor& tensor, std::vector<Copied>& copied) {
     if (one.device.is_same(tensor)) return one.host;
   }
   copied.push_back({tensor, tensor.cpu()});
-  // _sparse_mm_reduce_impl finds what its backward needs only where that is asked for, and its backward reads it unasked.
+  // _sparse_mm_reduce_impl computes its backward's inputs only if a gradient is required, and its backward reads them
+  // regardless.
   if (tensor.requires_grad()) copied.back().host.set_requires_grad(true);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
     copied.back().host.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -101,7 +103,7 @@ void run_sparse_on_host(const c10::OperatorHandle& handle, torch::jit::Stack* st
   torch::jit::Stack host;
   for (size_t i = first; i < stack->size(); ++i) host.push_back(to_host((*stack)[i], copied));
   const c10::Device device = copied[0].device.device();
-  handle.callBoxed(host);  // raises what the CPU raises
+  handle.callBoxed(host);  // throws the CPU's errors
   for (size_t i = 0; i < op.arguments.size(); ++i) {
     const c10::IValue& value = (*stack)[first + i];
     if (!op.arguments[i].written || !value.isTensor()) continue;

@@ -1,4 +1,4 @@
-// aten::index_select, hspmm, sspaddmm and _sparse_sum_backward of COO tensors: rows that are picked, or spread.
+// aten::index_select, hspmm, sspaddmm and _sparse_sum_backward of COO tensors: rows are picked, or expanded.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/arange.h>
@@ -21,7 +21,7 @@
 namespace tpjrt::device {
 namespace {
 
-// Of each of the wanted positions the elements there, in their order.
+// Returns the elements at each of the wanted positions, in the order of these.
 at::Tensor picked(const at::Tensor& self, int64_t dim, const at::Tensor& wanted, std::vector<int64_t> sizes) {
   const at::Tensor all = self._indices();
   if (wanted.numel() == 0) {
@@ -43,7 +43,7 @@ at::Tensor picked(const at::Tensor& self, int64_t dim, const at::Tensor& wanted,
                                        sizes, values.options().layout(c10::kSparse));
 }
 
-// Reads whether there are such places, as the CPU does.
+// Reads whether the index is in range, like the CPU.
 bool are_in_range(const at::Tensor& index, int64_t size) {
   return index.numel() == 0 || index.ge(-size).logical_and(index.lt(size)).all().item<bool>();
 }
@@ -69,7 +69,7 @@ bool multiplies_rows(const at::Tensor& sparse, const at::Tensor& dense) {
          sparse.scalar_type() == dense.scalar_type() && c10::isFloatingType(dense.scalar_type()) && sparse._nnz() > 0;
 }
 
-// aten::hspmm(Tensor mat1, Tensor mat2): the rows of the product that have elements in mat1, as a COO tensor of rows.
+// aten::hspmm(Tensor mat1, Tensor mat2): the product's rows for which mat1 has elements, as a COO tensor of rows.
 at::Tensor hspmm(const at::Tensor& mat1, const at::Tensor& mat2) {
   if (!multiplies_rows(mat1, mat2)) return on_host<at::Tensor>("aten::hspmm", "", mat1, mat2);
   const at::Tensor all = mat1.coalesce();
@@ -82,8 +82,8 @@ at::Tensor hspmm(const at::Tensor& mat1, const at::Tensor& mat2) {
                                        values.options().layout(c10::kSparse));
 }
 
-// aten::sspaddmm.out: beta * self + alpha * (mat1 @ mat2) of COO tensors and a strided one: the elements of self, and of each row that
-// has elements in mat1 all of the product's.
+// aten::sspaddmm.out: beta * self + alpha * (mat1 @ mat2) for COO tensors and a strided one: the elements of self,
+// and all of the product's in each row for which mat1 has elements.
 at::Tensor& sspaddmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
                          const at::Scalar& alpha, at::Tensor& out) {
   const bool is_known = multiplies_rows(mat1, mat2) && is_pjrt(self) && self.is_sparse() && is_pjrt(out) &&

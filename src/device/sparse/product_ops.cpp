@@ -1,8 +1,8 @@
 // torch_pjrt::sparse_mm and sparse_sampled_mm: products of matrices in a sparse layout, as ops of indices and values.
 //
-// Note [Sparse products]: a product of a sparse tensor is recorded as one op on the strided tensors that it is made of, so that the
-// program has it whole. On the CPU its kernel gives them to PyTorch's, which is MKL's; elsewhere it is rows gathered, multiplied and
-// summed by segment, which is what its composite kernel says.
+// Note [Sparse products]: a product with a sparse tensor is recorded as one op on the strided tensors of its parts,
+// so that the program sees it whole. On the CPU its kernel calls PyTorch's, which is MKL's; elsewhere its composite
+// kernel gathers rows, multiplies them, and sums them by segment.
 #include <ATen/Context.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/ops/_convert_indices_from_coo_to_csr.h>
@@ -66,12 +66,13 @@ bool is_sorted(const at::Tensor& x) {
   return std::is_sorted(data, data + x.numel());
 }
 
-// Has MKL's product in PyTorch a kernel of the dtype?
+// Returns whether PyTorch's MKL product has this dtype.
 bool is_fast(c10::ScalarType dtype) {
   return dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kComplexFloat || dtype == c10::kComplexDouble;
 }
 
-// The elements' numbers by their rows, and where each row's begin: a counting sort, of which a pass over the elements is most.
+// Returns the elements' numbers sorted by row, and the start of each row: a counting sort, whose cost is mostly one
+// pass over the elements.
 std::pair<at::Tensor, at::Tensor> by_rows(const at::Tensor& row, int64_t rows) {
   at::Tensor ends = at::zeros({rows + 1}, row.options()), order = at::empty_like(row);
   const auto sort = [&]<class Index>(Index) {
@@ -87,8 +88,9 @@ std::pair<at::Tensor, at::Tensor> by_rows(const at::Tensor& row, int64_t rows) {
   return {order, ends};
 }
 
-// A compressed matrix of these parts that PyTorch's checks of sparse invariants never see: an uncoalesced tensor has a place twice.
-// Turning the checks off instead would race with the user's thread, as the switch is the process's and a graph runs in its own.
+// Returns a compressed matrix of these parts without PyTorch's checks of sparse invariants, because an uncoalesced
+// tensor has a place twice. Switching the checks off instead would race with the user's thread: the switch is the
+// process's, and a graph runs in its own thread.
 at::Tensor unchecked(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                      at::IntArrayRef sizes, c10::Layout layout) {
   at::Tensor matrix = at::detail::make_tensor<at::SparseCsrTensorImpl>(
@@ -98,7 +100,7 @@ at::Tensor unchecked(const at::Tensor& compressed, const at::Tensor& plain, cons
   return matrix;
 }
 
-// out = sparse @ dense, whatever out held.
+// Computes out = sparse @ dense, whatever out held.
 void multiply(const at::Tensor& sparse, const at::Tensor& dense, at::Tensor& out) {
   at::addmm_out(out, out, sparse, dense, /*beta=*/0, /*alpha=*/1);
 }
@@ -115,7 +117,7 @@ void unsorted_mm(const at::Tensor& row, const at::Tensor& column, const at::Tens
   csr_mm(ends, column.index_select(0, order), values.index_select(0, order), dense, out);
 }
 
-// PyTorch's kernel of COO goes through the elements one by one, in one thread. By rows it is MKL's.
+// Multiplies COO by rows with MKL. PyTorch's kernel for COO handles one element after the other, in one thread.
 void coo_mm_on_cpu(const at::Tensor& rows_given, const at::Tensor& columns_given, const at::Tensor& values,
                    const at::Tensor& dense, at::Tensor& out) {
   constexpr int64_t kFewElements = 1 << 14;
@@ -139,7 +141,7 @@ at::Tensor& mm_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain,
   const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
   if (kind == c10::kSparse) {
     coo_mm_on_cpu(compressed, plain, values, dense, out);
-  } else if (kind == c10::kSparseCsc && plain.numel() > 0) {  // PyTorch sorts it by its rows in ops, each time
+  } else if (kind == c10::kSparseCsc && plain.numel() > 0) {  // PyTorch would sort it by rows in ops each time
     const at::Tensor indices = at::_convert_indices_from_csr_to_coo(ends, inner, ends.scalar_type() == c10::kInt);
     check_bounds(inner, rows, "row");
     unsorted_mm(inner, indices.select(0, 0), values, dense, out);
@@ -155,7 +157,8 @@ at::Tensor mm_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, cons
   return mm_out_on_cpu(compressed, plain, values, dense, layout, rows, out);
 }
 
-// b, of (columns, k), is the second matrix transposed: its rows are what PyTorch's kernel reads, and how the matrix of a gradient lies.
+// b, of (columns, k), is the second matrix transposed: PyTorch's kernel reads its rows, and a gradient's matrix has
+// that layout.
 at::Tensor sampled_meta(const at::Tensor& /*compressed*/, const at::Tensor& plain, const at::Tensor& a,
                         const at::Tensor& /*b*/, c10::string_view /*layout*/) {
   return at::empty({plain.size(0)}, a.options());
@@ -170,7 +173,7 @@ at::Tensor sampled_composite(const at::Tensor& compressed, const at::Tensor& pla
   return left.mul(right).sum(1).to(dtype);
 }
 
-// PyTorch's kernel, a row in one thread. It adds to what is there, in place: so it copies no indices.
+// PyTorch's kernel, with one thread for each row. It adds in place, so it copies no indices.
 void sampled_by_rows(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b,
                      const at::Tensor& out) {
   at::Tensor there = unchecked(ends, column, out.zero_(), {a.size(0), b.size(0)}, c10::kSparseCsr);

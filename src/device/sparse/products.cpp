@@ -1,5 +1,5 @@
-// aten::mm, addmm, addmv, bmm, sparse_sampled_addmm and _sparse_sparse_matmul of sparse matrices. What isn't known here runs on the host,
-// which also says what is wrong with what can't be multiplied.
+// aten::mm, addmm, addmv, bmm, sparse_sampled_addmm and _sparse_sparse_matmul of sparse matrices. Other calls run on
+// the host, which also reports invalid ones.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/add.h>
@@ -24,7 +24,7 @@ bool is_sparse_matrix(const at::Tensor& x) {
   return !x.is_sparse() || x.sparse_dim() == 2;
 }
 
-// Whether PyTorch's kernels multiply such a matrix on that side, and in that dtype: MKL's blocks are squares.
+// Returns whether PyTorch's kernels multiply such a matrix on that side, and in that dtype: MKL's blocks are squares.
 bool multiplies(const at::Tensor& sparse, bool on_the_left) {
   const c10::ScalarType dtype = sparse.scalar_type();
   bool is_mkls = dtype == c10::kFloat || dtype == c10::kDouble || c10::isComplexType(dtype);
@@ -41,7 +41,7 @@ bool multiplies(const at::Tensor& sparse, bool on_the_left) {
   }
 }
 
-// beta * self + alpha * product, as torch.addmm does it: self is not looked at where beta is 0.
+// Returns beta * self + alpha * product, like torch.addmm: self is ignored if beta is 0.
 at::Tensor combined(const at::Tensor& self, const at::Tensor& product, const at::Scalar& beta,
                     const at::Scalar& alpha) {
   const at::Tensor scaled = alpha.equal(1) ? product : at::mul(product, alpha).to(product.scalar_type());
@@ -51,7 +51,7 @@ at::Tensor combined(const at::Tensor& self, const at::Tensor& product, const at:
 
 bool is_without_blocks(const at::Tensor& x) { return x.layout() == c10::kSparseCsr || x.layout() == c10::kSparseCsc; }
 
-// The product of a sparse and a strided matrix, either first; undefined if they are something else.
+// Returns the product of a sparse and a strided matrix, in either order; undefined for other operands.
 at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
   const bool on_the_left = is_sparse_matrix(mat1) && is_strided(mat2, 2);
   const bool on_the_right = is_strided(mat1, 2) && is_sparse_matrix(mat2);
@@ -62,7 +62,7 @@ at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
   if (on_the_left) return sparse_mm(parts_of(sparse), mat2, sparse.layout(), sparse.size(0));
   Parts parts = parts_of(sparse);
   c10::Layout layout = sparse.layout();
-  switch (layout) {  // (a b)ᵀ = bᵀ aᵀ, and a transposed layout is another one's
+  switch (layout) {  // (a b)ᵀ = bᵀ aᵀ, and the transpose of a layout is another layout
     case c10::kSparseCsr: layout = c10::kSparseCsc; break;
     case c10::kSparseCsc: layout = c10::kSparseCsr; break;
     default:
@@ -72,13 +72,13 @@ at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
   return sparse_mm(parts, mat1.t(), layout, sparse.size(1)).t().contiguous();
 }
 
-// In which the CPU multiplies two sparse matrices.
+// Returns whether the CPU multiplies two sparse matrices of this dtype.
 bool has_sparse_product(c10::ScalarType dtype) {
   return (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) && c10::elementSize(dtype) >= 4 &&
          dtype != c10::kComplexHalf;
 }
 
-// Two compressed matrices that the CPU multiplies, into CSR.
+// Returns whether these are two compressed matrices that the CPU multiplies into CSR.
 bool are_csr_factors(const at::Tensor& mat1, const at::Tensor& mat2) {
   const c10::ScalarType dtype = mat1.scalar_type();
   return is_sparse_matrix(mat1) && is_sparse_matrix(mat2) && is_without_blocks(mat1) && is_without_blocks(mat2) &&
@@ -92,7 +92,7 @@ bool fits(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2
   return at::is_expandable_to(self.sizes(), {mat1.size(0), mat2.size(1)});
 }
 
-// Is it a CSR matrix of the product's sizes?
+// Returns whether self is a CSR matrix of the product's sizes.
 bool may_be_added_to(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2) {
   return is_pjrt(self) && self.layout() == c10::kSparseCsr && mat1.layout() == c10::kSparseCsr &&
          mat2.layout() == c10::kSparseCsr && self.scalar_type() == mat1.scalar_type() &&
@@ -100,7 +100,8 @@ bool may_be_added_to(const at::Tensor& self, const at::Tensor& mat1, const at::T
          self.col_indices().scalar_type() == mat1.col_indices().scalar_type();
 }
 
-// beta * self + alpha * the product of two CSR matrices, strided or CSR as self is; undefined if they are something else.
+// Returns beta * self + alpha * the product of two CSR matrices, strided or CSR like self; undefined for other
+// operands.
 at::Tensor sum_with_csr(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
                         const at::Scalar& alpha) {
   if (!are_csr_factors(mat1, mat2) || mat1.layout() != c10::kSparseCsr || mat2.layout() != c10::kSparseCsr) return {};
@@ -162,7 +163,7 @@ at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::T
   return written(out, combined(self, product.squeeze(1), beta, alpha));
 }
 
-// A batch of matrices as one: the matrices along its diagonal.
+// Multiplies a batch of matrices as one matrix, which has them along its diagonal.
 at::Tensor bmm_coo(const at::Tensor& self, const at::Tensor& mat2) {
   const bool is_known = is_pjrt(self) && self.is_sparse() && self.dim() == 3 && self.sparse_dim() == 3 &&
                         is_strided(mat2, 3) && self.size(0) == mat2.size(0) && self.size(2) == mat2.size(1) &&
@@ -199,7 +200,7 @@ at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& mat1, const a
   return with_own_places({parts.compressed, parts.plain, values}, self.sizes(), c10::kSparseCsr);
 }
 
-// aten::mm of compressed matrices. PyTorch's, which is shared, would make CSR of CSC first, in many ops.
+// aten::mm of compressed matrices. PyTorch's shared kernel would first convert CSC to CSR, in many ops.
 at::Tensor mm_compressed(const at::Tensor& mat1, const at::Tensor& mat2) {
   const bool are_matrices = mat1.dim() == 2 && mat2.dim() == 2;
   if (const at::Tensor product = are_matrices ? product_of(mat1, mat2) : at::Tensor(); product.defined())

@@ -1,4 +1,5 @@
-// aten::_sparse_mm_reduce_impl and its backward: torch.sparse.mm(csr, dense, reduce). In ops of rows gathered and reduced by segment.
+// aten::_sparse_mm_reduce_impl and its backward: torch.sparse.mm(csr, dense, reduce), as rows gathered and reduced by
+// segment.
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -25,12 +26,12 @@ bool is_csr_times_strided(const at::Tensor& self, const at::Tensor& other, c10::
          (self.scalar_type() == c10::kFloat || self.scalar_type() == c10::kDouble);
 }
 
-// How many elements a row has, at least 1: (rows, 1).
+// Returns the number of elements in each row, at least 1: (rows, 1).
 at::Tensor lengths(const at::Tensor& ends, const at::TensorOptions& options) {
   return ends.diff().clamp_min(1).unsqueeze(1).to(options);
 }
 
-// The CPU takes both names.
+// Maps the two names that the CPU accepts to one.
 c10::string_view same_name(c10::string_view reduce) {
   return reduce == "max" ? "amax" : reduce == "min" ? "amin" : reduce;
 }

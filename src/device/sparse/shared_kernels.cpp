@@ -1,10 +1,11 @@
-// The kernels of sparse tensors that are PyTorch's own, as they are.
+// Kernels of sparse tensors that are PyTorch's own.
 //
-// Note [Sparse kernels]: a sparse tensor is a SparseTensorImpl or SparseCsrTensorImpl over ordinary tensors of the device. What
-// PyTorch registers for SparseCPU and SparseCUDA as one function asks no device anything: it is written in ops on indices and values,
-// which are recorded like all others. Such a kernel is taken as it stands under the CPU's key. The tables below name them; a test
-// (tests/sparse/test_kernels.py) holds them against PyTorch's native_functions.yaml, as the CPU's other kernels read memory that a lazy
-// tensor doesn't have. Those have kernels of ours beside this file, or run on the host (on_host.cpp).
+// Note [Sparse kernels]: a sparse tensor is a SparseTensorImpl or SparseCsrTensorImpl over ordinary tensors of the
+// device. A kernel that PyTorch registers for SparseCPU and SparseCUDA as one function doesn't depend on the device:
+// it is written in ops on indices and values, which are recorded like all others. The device uses such kernels
+// unchanged, under the CPU's key. The tables below name them. A test (tests/sparse/test_kernels.py) compares them
+// with PyTorch's native_functions.yaml, because the CPU's other kernels read memory that a lazy tensor doesn't have.
+// Ops with such kernels have one of this project beside this file, or run on the host (on_host.cpp).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -18,7 +19,7 @@ void as_under(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxedForDispatchKey(key, *stack);
 }
 
-// Map values, and have the forms f, f_ and f.out.
+// Ops that map values, and have the forms f, f_ and f.out.
 constexpr const char* kUnary[] = {"abs",    "asin",  "asinh", "atan", "atanh", "ceil", "deg2rad", "erf",
                                   "erfinv", "expm1", "floor", "frac", "log1p", "neg",  "rad2deg", "round",
                                   "sgn",    "sign",  "sin",   "sinh", "sqrt",  "tan",  "tanh",    "trunc"};
@@ -52,7 +53,7 @@ constexpr const char* kCompressed[] = {
     // clang-format on
 };
 
-// Of strided tensors.
+// Ops on strided tensors.
 constexpr const char* kStrided[] = {"_to_sparse",     "_to_sparse.sparse_dim", "_to_sparse_csr",
                                     "_to_sparse_csc", "_to_sparse_bsr",        "_to_sparse_bsc"};
 

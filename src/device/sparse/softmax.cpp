@@ -1,5 +1,5 @@
-// aten::_sparse_softmax, _sparse_log_softmax and their backwards of COO tensors: what isn't there counts as minus infinity. In ops of
-// segments: the elements that differ in the softmax's dimension only.
+// aten::_sparse_softmax, _sparse_log_softmax and their backwards of COO tensors: missing elements count as minus
+// infinity. They are ops on segments, the elements that differ in the softmax's dimension only.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_softmax.h>
@@ -18,7 +18,7 @@ namespace tpjrt::device {
 namespace {
 
 struct Segments {
-  at::Tensor of;  // of each element: (nnz)
+  at::Tensor of;  // the segment of each element: (nnz)
   int64_t count = 1;
 };
 
@@ -46,7 +46,8 @@ at::Tensor maximum_of(const Segments& segments, const at::Tensor& values) {
   return least.index_reduce(0, segments.of, values, "amax").index_select(0, segments.of);
 }
 
-// Are the segments few enough to have a number each? A matrix's rows are; more dimensions may have as many as there are elements.
+// Returns whether there are few enough segments to number them all. A matrix's rows are; more dimensions may have as
+// many segments as elements.
 bool may_be_segmented(const at::Tensor& x, int64_t dim) {
   constexpr int64_t kMostSegments = int64_t{1} << 28;
   if (!is_pjrt(x) || !x.is_sparse() || x.dim() == 0 || dim < -x.dim() || dim >= x.dim() || x._nnz() == 0) return false;

@@ -1,5 +1,5 @@
-// aten::_to_dense of CSR and CSC matrices: torch_pjrt::sparse_to_dense, an op of indices and values, as products are
-// (Note [Sparse products]).
+// aten::_to_dense of CSR and CSC matrices: torch_pjrt::sparse_to_dense, an op of indices and values, like the
+// products (Note [Sparse products]).
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>

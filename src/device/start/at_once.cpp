@@ -16,7 +16,7 @@ struct Stretch {
   bool at_once = false;
 };
 thread_local Stretch stretch;
-std::atomic<uint32_t> policies = 0;  // that were set
+std::atomic<uint32_t> policies = 0;  // how often a policy was set
 
 }  // namespace
 

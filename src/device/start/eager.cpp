@@ -1,4 +1,4 @@
-// Starting long graphs that nobody reads.
+// Starts long graphs that are not read.
 #include "device/start/eager.h"
 
 #include <c10/util/Exception.h>
@@ -38,7 +38,7 @@ void start_long_graph(const at::Tensor& tensor, const std::string& op) {
   try {
     engine().wait(*engine().now(tensor.device().index()));
   } catch (const c10::Error&) {
-    throw;  // PyTorch's own: its class tells Python an IndexError from a LinAlgError, and its text names the op
+    throw;  // PyTorch's own: its class separates an IndexError from a LinAlgError, and its text names the op
   } catch (const std::exception& error) {
     let_interrupts_pass();
     TORCH_CHECK(false, "[", op, "] failed: ", error.what());

@@ -1,4 +1,4 @@
-// Where a step began, for the process, and whether it makes its state, for the thread.
+// The process's beginning of a step, and whether the thread makes optimizer state.
 #include "device/start/optimizer_step.h"
 
 #include <atomic>

@@ -28,7 +28,7 @@ uint64_t newest_id() {
 
 bool may_end_round() { return in_main_thread() && place_source && !tracing() && !stays_lazy() && !in_backward(); }
 
-// The newest node when the main thread passed there before, if it did.
+// Returns the newest node at the time when the main thread last passed this place, if it did.
 std::optional<uint64_t> pass(const Place& place) {
   static auto& passed = *new std::map<std::pair<const void*, int>, uint64_t>;
   if (!place.code) return std::nullopt;
@@ -57,7 +57,7 @@ void end_round_before_read(const graph::Cell& cell) {
   if (!may_end_round()) return;
   {
     std::lock_guard lock(graph::graph_lock());
-    if (!cell.value().is_leaf() || !graph::any_pending()) return;  // what is not there yet, its read runs
+    if (!cell.value().is_leaf() || !graph::any_pending()) return;  // the read itself runs pending work
   }
   end_round_at_transfer();
 }

@@ -1,4 +1,4 @@
-// c10d's collectives, one by one: what they write is what an op gave.
+// c10d's collectives, which write the result of an op to their outputs.
 #include "device/world/backend.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -39,7 +39,7 @@ std::string name_of(const c10d::ReduceOp& op) {
                               "them. Start a process for each rank with torchrun, or shard by DTensor");
 }
 
-// As with any backend, what a collective writes is no in-place op to autograd.
+// Writes of a collective are no in-place ops to autograd, as with any backend.
 class WorldBackend final : public Backend {
  public:
   explicit WorldBackend(std::vector<int64_t> ranks)
@@ -102,7 +102,7 @@ class WorldBackend final : public Backend {
     }
     return finished_work(outputs);
   }
-  // All ranks run this call, with a list each; that of the source counts.
+  // All ranks run this call, each with a list; the source's list counts.
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
     const at::AutoDispatchBelowADInplaceOrView below;
     std::vector<int64_t> places(groups().ranks.size());
@@ -134,12 +134,12 @@ class WorldBackend final : public Backend {
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(exchanged.select(0, static_cast<int64_t>(i)));
     return finished_work(outputs);
   }
-  // Every rank has run as far as this one.
+  // All ranks run one program, so every rank has come as far as this one.
   WorkPtr barrier(const c10d::BarrierOptions& /*opts*/) override { return finished_work({}); }
   WorkPtr send(Tensors& /*tensors*/, int /*to*/, int /*tag*/) override { refuse_point_to_point(); }
   WorkPtr recv(Tensors& /*tensors*/, int /*from*/, int /*tag*/) override { refuse_point_to_point(); }
   WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override { refuse_point_to_point(); }
-  // Only the root's result is specified; here all ranks have it.
+  // Only the root's result is specified, but all ranks have it.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
     return update(tensors, [&](const at::Tensor& x) { return reduced(x, opts.reduceOp); });
   }
@@ -170,7 +170,7 @@ class WorldBackend final : public Backend {
     const at::AutoDispatchBelowADInplaceOrView below;
     return written(outputs, inputs, [&](const at::Tensor& x) { return scattered(x.reshape(-1), opts.reduceOp); });
   }
-  // All are recorded before the first output changes: one that is refused leaves all as they were.
+  // Records all results before the first output changes, so an error leaves the outputs unchanged.
   template <class Collective>
   static WorkPtr written(const Tensors& outputs, const Tensors& inputs, const Collective& collective) {
     Tensors results;
@@ -179,8 +179,8 @@ class WorldBackend final : public Backend {
     return finished_work(outputs);
   }
 
-  std::vector<int64_t> ranks_;  // of the group that rank 0 is in
-  Groups groups_;               // empty: those of the other ranks are not known
+  std::vector<int64_t> ranks_;  // the ranks of rank 0's group
+  Groups groups_;               // empty: the groups of other ranks are not known
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The schemas, their Meta kernels, and calls of them.
+// The collectives' schemas, their Meta kernels, and calls of them.
 #include "device/world/collectives.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -66,7 +66,8 @@ TORCH_LIBRARY_IMPL(pjrt_world, Meta, m) {
 
 c10::OperatorHandle schema(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
 
-// What lies in the input's memory is of one rank: the ranks' tensors have the same strides, and collectives know sizes alone.
+// Returns a contiguous tensor without lazy bits. Collectives see sizes alone; the ranks' tensors all have the same
+// strides.
 at::Tensor plain(const at::Tensor& input) {
   TORCH_CHECK(is_pjrt(input), "a collective of a world takes tensors on 'pjrt', and got one on '", input.device(),
               "'; the ranks of a world have no values on the host");

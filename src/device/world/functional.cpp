@@ -1,6 +1,7 @@
 // PyTorch's functional collectives of the device's tensors, in a world.
 //
-// Boxed, as their last argument is a group's name in some versions of PyTorch, and in others a name or a group.
+// The kernels are boxed, because the last argument is a group's name in some versions of PyTorch, and a name or a
+// group in others.
 #include <ATen/core/stack.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
@@ -75,7 +76,7 @@ Tensor reshard(const Arguments& given, const Tensor& input, const Groups& groups
   return at::cat(all_to_all(parts, groups).unbind(0), to).contiguous();
 }
 
-// Of one tensor, or of each in a list; into an `out`, or into themselves.
+// Runs a collective on one tensor, or on each in a list; into an `out`, or in place.
 template <Collective collective, bool in_place = false>
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Arguments given(op, *stack);
@@ -97,7 +98,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->push_back(std::move(result));
 }
 
-// The program's order is that of the graph.
+// Does nothing: the program runs in the order of the graph.
 void wait_tensor(const c10::OperatorHandle& /*op*/, torch::jit::Stack* /*stack*/) {}
 
 }  // namespace

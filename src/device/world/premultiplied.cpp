@@ -1,4 +1,4 @@
-// The product before the sum.
+// The product of a PREMUL_SUM, before the sum.
 #include "device/world/premultiplied.h"
 
 #include <ATen/ops/mul.h>

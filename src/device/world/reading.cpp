@@ -1,4 +1,4 @@
-// Whether there is one value to read, and the error where there is not.
+// Checks whether there is one value to read, and throws the error if there isn't.
 #include "device/world/reading.h"
 
 #include <c10/util/Exception.h>

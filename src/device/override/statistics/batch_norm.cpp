@@ -1,5 +1,5 @@
-// aten::native_batch_norm.out: in evaluation there are no statistics to save, and the CPU's kernel leaves the tensors for
-// them as they are, whatever their sizes. So it is the functional op and copies of what that gives.
+// aten::native_batch_norm.out: evaluation saves no statistics, and the CPU's kernel leaves their tensors unchanged,
+// whatever their sizes. This kernel runs the functional op and copies its results.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/native_batch_norm.h>

@@ -1,5 +1,5 @@
-// aten::_fused_moving_avg_obs_fq_helper, the observer of fake quantization: the first call with a range for each row gives the
-// observer's empty tensors their sizes, which the Meta kernel doesn't tell.
+// aten::_fused_moving_avg_obs_fq_helper, the observer of fake quantization: the first call with a range for each row
+// resizes the observer's empty tensors, which the Meta kernel doesn't report.
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
