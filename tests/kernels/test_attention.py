@@ -53,7 +53,7 @@ def check(tensors, function, expected_calls, device="pjrt", tolerance=2e-2):
     run = torch.compile(function, backend="pjrt", fullgraph=True) if device == "cuda" else function
     given = results(tensors, device, run)
     assert [target for target, _ in calls] == expected_calls, [target for target, _ in calls]
-    with sdpa_kernel(SDPBackend.MATH):  # the CPU's fused kernel has other gradients of rows that finite numbers hide
+    with sdpa_kernel(SDPBackend.MATH):  # the CPU's fused kernel has other gradients for rows masked with finite values
         expected = results(tensors, "cpu", function, wide=True)
     for i, (a, b) in enumerate(zip(given, expected, strict=True)):
         torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance, msg=lambda m: f'{i}: {m}')
@@ -91,7 +91,7 @@ def test_what_it_takes(run: Run, cudnn: str) -> None:
 
         causal, _ = check(inputs(dtype), lambda q, k, v: attention(q, k, v, is_causal=True, scale=0.5), PLAIN)
         assert causal["mask_type"] == "CAUSAL" and causal["fmha_scale"] == 0.5
-        # queries count from the first key, whichever are more
+        # queries and keys are aligned at their start, whichever are more
         for k in (2, 4, 3, 8), (2, 4, 9, 8):
             check(inputs(dtype, k=k), lambda q, k, v: attention(q, k, v, is_causal=True), PLAIN)
 
@@ -101,7 +101,7 @@ def test_what_it_takes(run: Run, cudnn: str) -> None:
         check(inputs(dtype, (4, 6, 8)), attention, PLAIN)
 
         hides = torch.rand(2, 1, 6, 6) < 0.6
-        hides[0, 0, 2] = False  # a row that is hidden altogether
+        hides[0, 0, 2] = False  # a completely masked row
         check(inputs(dtype), lambda q, k, v: attention(q, k, v, attn_mask=hides.to(q.device)), MASKED)
         keys = torch.tensor([[True, True, False, True, False, True]])
         check(inputs(dtype, heads_third=True), lambda q, k, v: attention(q, k, v, attn_mask=keys.to(q.device)), MASKED)

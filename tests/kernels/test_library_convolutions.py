@@ -314,7 +314,7 @@ torch.set_num_threads(2)
 x, w = torch.randn(2, 32, 32, 32).bfloat16(), torch.randn(32, 32, 3, 3).bfloat16().requires_grad_()
 compiled = torch.compile(lambda x: torch.nn.functional.conv2d(x, w).relu(), backend="pjrt")
 for _ in range(20):
-    expected = torch.nn.functional.conv2d(x, w)  # eager's own team, in turns
+    expected = torch.nn.functional.conv2d(x, w)  # alternates with eager's own team
     y = compiled(x)
     y.float().sum().backward()
 torch.testing.assert_close(y, expected.relu(), rtol=1e-2, atol=0.1)

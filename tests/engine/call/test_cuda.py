@@ -69,7 +69,7 @@ def test_a_call_is_in_order_with_the_stream(run: Run) -> None:
     double(x, y)
     log()
     results = double(x, y)
-    # The plugin's stream waits for PyTorch's; one argument is bound anew, the other is at hand; then the other way.
+    # The plugin's stream waits for PyTorch's; one argument is bound anew, the other kept; and PyTorch's stream waits.
     calls = [line for line in log() if not line.startswith("destroy")]
     assert calls == ["record 10", "block 1000", "view 1000", "execute 0", "results on 10"], calls
     assert all(r.device == torch.device("cuda", 0) for r in results)
@@ -82,7 +82,7 @@ def test_a_call_is_in_order_with_the_stream(run: Run) -> None:
     assert "record 20" in calls and "results on 20" in calls, calls
     assert not any(line.endswith(" 10") for line in calls[:5]), calls
 
-    with torch.Stream(stream_id=0x30, device_index=0, device_type=1):  # says that it is being captured
+    with torch.Stream(stream_id=0x30, device_index=0, device_type=1):  # reports a capture
         try:
             double(x, y)
         except RuntimeError as error:
@@ -120,7 +120,7 @@ def test_precision_of_float32(run: Run) -> None:
         return [precisions(text) for text in texts]
 
     HIGHEST, HIGH, DEFAULT = {"HIGHEST"}, {"HIGH"}, {"DEFAULT"}
-    assert (found := compiled()) == [HIGH | HIGHEST], found  # PyTorch's own defaults; the first use of the device
+    assert (found := compiled()) == [HIGH | HIGHEST], found  # PyTorch's defaults; the first use of the device
     assert (found := lazily()) == [HIGH, HIGHEST, set(), DEFAULT], found
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = False
@@ -137,7 +137,7 @@ def test_precision_of_float32(run: Run) -> None:
     torch.set_float32_matmul_precision("high")
     loss = (x @ weight).sum()
     torch.set_float32_matmul_precision("highest")
-    loss.backward()  # each call by the settings that it was made with
+    loss.backward()  # each call has the settings of its recording
     assert precisions(_C.stablehlo([loss, weight.grad])) == HIGH | HIGHEST
     assert weight.grad.tolist() == [[3.0] * 3] * 3
     """)
@@ -188,7 +188,7 @@ def test_arguments_of_all_kinds(run: Run) -> None:
     assert f(wide[:0], wide[:0]).shape == (0, 32)
     assert torch_pjrt.metrics()["host_transfer_bytes"] <= 4, torch_pjrt.metrics()
 
-    odd = torch.arange(100.0, device="cuda")[1:50]  # XLA can't take it where it lies
+    odd = torch.arange(100.0, device="cuda")[1:50]  # XLA can't use it in place
     torch.testing.assert_close(f(odd, odd).cpu(), odd.cpu() * 3)
     large = torch.arange(2000.0, device="cuda")[1:]
     try:

@@ -173,7 +173,7 @@ def test_numpy_is_refused_as_for_cuda() -> None:
     assert ready(1).cpu().numpy()[0] == 1
 
 
-# --- memory that is reused --------------------------------------------------------------------------------------------
+# --- reused memory ----------------------------------------------------------------------------------------------------
 
 
 def update(p: torch.Tensor, i: int) -> None:

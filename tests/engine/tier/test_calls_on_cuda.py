@@ -53,7 +53,7 @@ def test_a_program_takes_over(run: Run) -> None:
             break
     by_calls, compiled = counts()
     assert compiled == 1 and by_calls > 5, counts()
-    for _ in range(3):  # its results are the plugin's memory, and a graph by calls takes it
+    for _ in range(3):  # an interpreted graph takes its results, which are the plugin's memory
         x = (x @ factor).exp().log()
     torch.testing.assert_close(x.cpu(), expected)
     """)
@@ -162,7 +162,7 @@ def test_programs_and_kernels_are_in_order(run: Run) -> None:
     y = x * 2 + 1
     torch_pjrt.sync()
     calls = [line for line in log() if line.split()[0] in ("kernel", "record", "block", "view", "execute", "results")]
-    # The kernels' stream is waited for once, and the result's buffer is ready behind it.
+    # The plugin waits once for the kernels' stream, and the result's buffer is ready after it.
     assert calls == ["kernel 10", "kernel 10", "record 10", "block 1000", "view 1000"], calls
 
     _C.set_compile_policy("every")  # a program takes what the kernels made
@@ -170,11 +170,11 @@ def test_programs_and_kernels_are_in_order(run: Run) -> None:
     del x, y
     torch_pjrt.sync()
     calls = [line for line in log() if line.split()[0] in ("execute", "results", "free")]
-    # PyTorch's stream waits for the program, and then its memory may be given back.
+    # PyTorch's stream waits for the program, and then its memory may be freed.
     assert calls[:2] == ["execute 0", "results on 10"], calls
     assert calls.count("free 10") >= 2, calls
 
-    _C.set_compile_policy("auto")  # and the other way: the plugin has its memory back when the stream has passed
+    _C.set_compile_policy("auto")  # conversely, the plugin gets its memory back when the stream has passed
     w = z * 2
     del z
     assert w.tolist() == [8, 14, 20]
@@ -210,7 +210,7 @@ def test_streams_of_several(run: Run) -> None:
         y = x * 2
         torch_pjrt.sync()
     calls = [line for line in log() if line.split()[0] in ("kernel", "record", "block", "view", "results")]
-    # What is read of stream 10 is waited for, and 10 waits for the reader: what is freed there is used again.
+    # The stream waits for stream 10, whose memory it reads, and 10 waits for the reader before it reuses freed memory.
     assert calls == [
         "results on 20", "kernel 20", "record 20", "block 1000", "view 1000", "record 20", "block 10"
     ], calls
@@ -220,7 +220,7 @@ def test_streams_of_several(run: Run) -> None:
     assert y.tolist() == [2, 4, 6] and x.tolist() == [2, 3, 4]
 
     z = x * 3
-    with on_stream(0x30):  # says that it is being captured
+    with on_stream(0x30):  # reports a capture
         try:
             torch_pjrt.sync()
         except RuntimeError as error:

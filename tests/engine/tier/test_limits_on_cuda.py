@@ -36,7 +36,7 @@ def test_another_device_than_the_current_one(run: Run) -> None:
         torch_pjrt.sync()
     calls = in_order()
     assert calls[:2] == ["results on 21", "kernel 21"] and calls[-2:] == ["record 21", "block 11"], calls
-    draws = torch.rand(4, device="pjrt:1") + z.sum()  # a program of one call between kernels
+    draws = torch.rand(4, device="pjrt:1") + z.sum()  # a single-op program between kernels
     torch_pjrt.sync()
     calls = in_order()
     assert "execute 0" in calls and not any(line.split()[-1] in ("10", "1000") for line in calls), calls
@@ -123,7 +123,7 @@ def test_where_pytorch_lacks_memory_a_program_runs(run: Run) -> None:
         """
     x = made_by_kernels([1.0] * 8)
     for _ in range(3):
-        large = x.expand(1000, 8) * 2  # of 32,000 bytes, which the plugin has
+        large = x.expand(1000, 8) * 2  # 32,000 bytes, which the plugin has
         assert (large.sum() + 1).item() == 16001
         del large
         assert counts() == (1, 1), counts()
