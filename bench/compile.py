@@ -1,4 +1,4 @@
-"""torch.compile: what a call costs, against bare PJRT and Inductor; small models, where a framework's own time is all.
+"""torch.compile: the cost of a call, against bare PJRT and Inductor, for small models that are nearly all overhead.
 
 Inductor compiles with the machine's C++ compiler; its compile time is not part of these figures (see compile_models).
 """
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def nearly_nothing(count: int) -> tuple[Callable[[], object], Callable[[], float]]:
-    """A program of `count` 2x2 arguments that adds two of them: one call of ours, and seconds of one through PJRT."""
+    """Returns one call of a program of `count` 2x2 arguments that adds two, and a timer of one call by bare PJRT."""
     texts: list[str] = []
     _C.set_program_listener(lambda graph, text: texts.append(text))
     trace = _C.Trace()
@@ -51,7 +51,7 @@ def compiled(fn: Callable[..., object], backend: str, **options: object) -> Call
 
 
 def inference(name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], target: float) -> list[Result]:
-    """Against eager, Inductor and Inductor with the weights frozen into its code; and Dynamo's guards alone."""
+    """Times a model against eager, Inductor and Inductor with frozen weights, and Dynamo's guards alone."""
     model = model.eval()
 
     def call(fn: Callable[..., object]) -> Callable[[], object]:
@@ -80,7 +80,7 @@ def plus_one() -> list[Result]:
     x = torch.ones(4, 4)
     functions = {}
     for backend in ("pjrt", "inductor", "eager"):
-        # A function of its own for each: Dynamo tries the guards of all that was compiled for one code object.
+        # Each backend gets its own function: Dynamo tries the guards of all compilations of one code object.
         namespace: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
         exec("def plus_one(x): return x + 1", namespace)
         functions[backend] = torch.compile(namespace["plus_one"], backend=backend)
@@ -97,7 +97,7 @@ def policy() -> nn.Sequential:
 
 
 def whole_step() -> Result:
-    """Forward, backward and Adam as one program, against eager."""
+    """Times forward, backward and Adam as one program, against eager."""
 
     def training(wrap: Callable[[Callable[..., torch.Tensor]], Callable[..., torch.Tensor]]) -> Callable[[], object]:
         model, x = mlp().train(), torch.ones(2, 8)

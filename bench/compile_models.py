@@ -1,8 +1,8 @@
-"""Ten models through torch.compile, inference: how long to compile, cold and from the disk cache, and how long to run.
+"""Inference of ten models through torch.compile: time to compile, cold and from the disk cache, and time to run.
 
-Each model has processes of its own, with empty caches. The ratios of compile times are without what Dynamo and
-AOTAutograd take, the same for every backend: of ours, the time that its compiler is called for; of Inductor, what its
-first call takes more than the backend "aot_eager" (seconds, beside which the difference of two runs is little).
+Each model has processes of its own, with empty caches. The ratios of compile times exclude Dynamo and AOTAutograd,
+which are equal for all backends: for ours, they have the time in its compiler; for Inductor, the time of its first call
+minus that of the backend "aot_eager" (seconds, next to which the variation of two runs is small).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def first_call(fn: Callable[[], object]) -> float:
 
 
 def time_our_compiler() -> list[float]:
-    """Will hold the seconds of each of its calls."""
+    """Returns a list to which each call of the backend's compiler adds its seconds."""
     from torch_pjrt.dynamo import backend
 
     spent: list[float] = []
@@ -58,12 +58,12 @@ def time_our_compiler() -> list[float]:
 
 
 def work(name: str, backends: list[str]) -> None:
-    """In a process of its own: compiles with each backend in turn, then times the calls; prints what it measured."""
+    """Compiles with each backend in turn, times the calls, and prints the results; runs in a process of its own."""
     import torch
 
     from models.catalogue import Case, case
 
-    for backend in backends:  # what a backend's first use of all imports and starts is not the model's
+    for backend in backends:  # imports and starts of a backend are not part of the model's time
         torch.compile(torch.nn.Linear(2, 2), backend=backend)(torch.ones(1, 2))
     compile_seconds: dict[str, float] = {}
     spent = time_our_compiler()
@@ -101,7 +101,7 @@ def process(name: str, backends: list[str], caches: str) -> dict[str, object]:
         [sys.executable, "-W", "ignore", "-c", command + f"c.work({name!r}, {backends!r})"],
         env={
             **os.environ,
-            "TORCH_PJRT_CACHE": "1",  # run.py turns it off
+            "TORCH_PJRT_CACHE": "1",  # run.py disables it
             "TORCH_PJRT_CACHE_DIR": f"{caches}/pjrt",
             "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
         },

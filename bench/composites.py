@@ -1,6 +1,6 @@
-"""Composites that nobody claims cost nothing: ten models, compiled with all composites and with none, timed in turns.
+"""Shows that unclaimed composites cost nothing: ten models, compiled with all composites and with none, timed in turns.
 
-TORCH_PJRT_BENCH_MODELS names some of the models, TORCH_PJRT_BENCH_ROUNDS says how many rounds there are.
+TORCH_PJRT_BENCH_MODELS names some of the models, TORCH_PJRT_BENCH_ROUNDS is the number of rounds.
 """
 
 from __future__ import annotations

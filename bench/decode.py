@@ -19,7 +19,7 @@ def step(
     position: int = 40,
     length: int = 128,
 ) -> Callable[[], object]:
-    """Computes the token after `position` others, again and again, where the model is."""
+    """Returns a call that computes the token after `position` others, repeatedly, on the model's device."""
     from transformers import StaticCache
 
     model = model.eval()
@@ -32,7 +32,7 @@ def step(
 
     @torch.no_grad()
     def work() -> object:
-        for layer in cache.layers:  # it counts the calls, and would be full after some
+        for layer in cache.layers:  # the cache counts calls and would become full
             layer.cumulative_length.fill_(position)
         return call(token, past_key_values=cache, cache_position=at).logits
 

@@ -1,7 +1,7 @@
-"""The first minute of ordinary scripts: each a process of its own with a cold cache, beside CPU eager, and a picture of
-seconds against steps. Under TORCH_PJRT_COMPILE=auto, again from the cache that this left, and under "first".
+"""The first minute of ordinary scripts, each in a process of its own with a cold cache, against CPU eager, with a plot
+of seconds against steps. They run under TORCH_PJRT_COMPILE=auto, again with the cache of that run, and under "first".
 
-A script is a generator of its steps. What is timed begins when torch and the model are there, and ends with the last.
+A script is a generator of its steps. The time begins when torch and the model are loaded, and ends with the last step.
 """
 
 from __future__ import annotations
@@ -295,11 +295,11 @@ def a_thousand_steps(device: str) -> Iterator[object]:
     yield from _training(net, lambda i: F.cross_entropy(net(x), y), 1000)
 
 
-LONG = "a_thousand_steps"  # beside `first`, and no part of the mean
+LONG = "a_thousand_steps"  # compared with `first`, and not part of the mean
 
 
 def run(name: str, device: str) -> None:
-    """Prints the seconds at which each step was over, and the first step from which on all were compiled."""
+    """Prints the time at the end of each step, and the first step from which on all were compiled."""
     torch.manual_seed(0)
     random.seed(0)
     steps = SCRIPTS[name](device)

@@ -1,4 +1,4 @@
-"""Calls between JAX and PyTorch, each beside the same mathematics in the one that calls."""
+"""Calls between JAX and PyTorch, each against the same mathematics in the calling library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph of 1,000 nodes that was compiled before: from the read to the call of execute, against recording it."""
+"""A graph of 1,000 nodes that was compiled before: the time from the read to the execute call, against recording it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from measure import Result, compare_timed
 from torch_pjrt import _C
 
-# Without a period: the rounds of a loop would be run as several programs (Note [Repeats]).
+# The calls have no period: a loop's iterations would run as several programs (Note [Repeats]).
 CALLS = random.Random(0).choices([torch.add, torch.sub], k=1000)
 
 

@@ -1,4 +1,4 @@
-"""ResNet-50 and BERT-base, as networks.py has ResNet-18 and a small BERT."""
+"""ResNet-50 and BERT-base, measured like ResNet-18 and a small BERT in networks.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, and where: the facts that stand beside every number."""
+"""The facts that are recorded with every number: the machine, and the versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cpu_model() -> str:
 
 
 def instruction_sets() -> str:
-    """Those that libraries choose by: "AVX-512 VNNI BF16, no AMX"."""
+    """Returns the instruction sets by which libraries choose kernels: "AVX-512 VNNI BF16, no AMX"."""
     flags: set[str] = set()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -45,7 +45,7 @@ def commit() -> str:
 
 
 def plugin() -> str:
-    """The plugin that runs the measurements: its name and what it says of its version."""
+    """Returns the plugin of the measurements: its name and its version."""
     name, path = _C.plugin()
     wheel = ""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):

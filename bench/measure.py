@@ -1,4 +1,4 @@
-"""How a measurement is taken and what it says: two ways of doing the same thing, in turns, as a ratio."""
+"""Measurements and their results: two ways to do the same thing, timed in turns, as a ratio."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Times = TypeVar("Times")
 
 @dataclasses.dataclass
 class Result:
-    """One line of the table. A ratio is ours / reference; a result without a target is for information."""
+    """One line of the table. A ratio is ours / reference; a result without a target is for information only."""
 
     name: str
     ours: float
@@ -31,9 +31,10 @@ class Result:
 
 
 def seconds(work: Callable[[], object], repeat: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Time of one call, over `repeat` calls in a row; of the wall, unless it is another clock's.
+    """Returns the time of one call, over `repeat` consecutive calls; in wall time, unless `clock` is another.
 
-    Of short calls, three more come first: what was measured before left caches and sleeping threads behind.
+    Three additional calls come first if calls are short, because earlier measurements leave cold caches and sleeping
+    threads.
     """
     for _ in range(min(3, repeat // 10)):
         work()
@@ -44,12 +45,12 @@ def seconds(work: Callable[[], object], repeat: int, clock: Callable[[], float] 
 
 
 def repeat_for(work: Callable[[], object], duration: float = 0.02) -> int:
-    """How often to call `work` in a row so that the clock's own cost and its jitter don't matter."""
+    """Returns how often to call `work` in a row so that the clock's own cost and jitter don't matter."""
     return max(1, int(duration / max(seconds(work, 1), 1e-7)))
 
 
 def in_rounds(timed: Callable[[], Times], rounds: int) -> list[Times]:
-    """What each of the rounds took. No garbage is collected meanwhile."""
+    """Returns the times of each round. Garbage collection is off meanwhile."""
     gc.collect()
     gc.disable()
     try:
@@ -65,7 +66,7 @@ def in_turns(
     turn: float = 0.02,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of a call, of each of several ways of doing the same, one time a round. A turn takes about `turn`."""
+    """Returns seconds of a call for each of several ways to do the same, one per round. A turn takes about `turn`."""
     counts = {name: repeat_for(call, turn) for name, call in calls.items()}
     taken = in_rounds(lambda: {name: seconds(call, counts[name], clock) for name, call in calls.items()}, rounds)
     return {name: [times[name] for times in taken] for name in calls}
@@ -82,9 +83,10 @@ def compare(
     warm: int = 3,
     per: int = 1,
 ) -> Result:
-    """Times both in turns (A B A B …): the ratio is the median of the rounds' ratios, as a busy machine meets both.
+    """Times both in turns (A B A B …). The ratio is the median of the rounds' ratios, because other load on the machine
+    affects both.
 
-    Each call does its work `per` times, for what is too short to be called alone.
+    Each call does its work `per` times, for work that is too short to be called once.
     """
     for _ in range(warm):
         ours()
@@ -100,7 +102,7 @@ def compare(
 def compare_timed(
     name: str, timed: Callable[[], tuple[float, float]], target: float | None, *, against: str, rounds: int = 25
 ) -> Result:
-    """As compare(), for what takes its own time: `timed` returns (ours, reference) in seconds."""
+    """Compares as compare() does, for work with timers of its own: `timed` returns (ours, reference) in seconds."""
     pairs = in_rounds(timed, rounds)
     ours, reference = zip(*pairs, strict=True)
     return Result(
@@ -115,5 +117,5 @@ def compare_timed(
 
 
 def count(name: str, counted: int, allowed: int, unit: str) -> Result:
-    """A result that is a number of something, not a time."""
+    """Returns a result that is a count instead of a time."""
     return Result(name, counted, allowed, counted, allowed, unit=unit, against="allowed")

@@ -1,7 +1,7 @@
-"""Memory: the peak of a training step, against eager and Inductor, and what many steps and calls leave behind.
+"""Memory: the peak of a training step, against eager and Inductor, and the growth over many steps and calls.
 
-Each number is of a process of its own: resident memory, as the system counts it, of everything the process has (the
-libraries, what compiling left with the allocator).
+Each number is from a process of its own: resident memory, as the system counts it, including libraries and memory that
+compilation leaves with the allocator.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from measure import Result
 
 STEPS = 10_000
 BATCH = 8
-NOISE = 4  # MiB that the allocator and the interpreter may differ by
+NOISE = 4  # MiB of variation of the allocator and the interpreter
 
 
 def resident(field: str = "VmRSS") -> float:
-    """MiB; "VmHWM": the most since reset_peak()."""
+    """Returns resident memory in MiB; "VmHWM" is the peak since reset_peak()."""
     return int(re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024  # type: ignore[index]
 
 
@@ -30,7 +30,7 @@ def reset_peak() -> None:
 
 
 def step_of(name: str, backend: str) -> Callable[[], object]:
-    """A training step. backend: "eager", "pjrt" (the device), "compile:NAME" (torch.compile on the CPU)."""
+    """Returns a training step. backend: "eager", "pjrt" (the device), "compile:NAME" (torch.compile on the CPU)."""
     import torch
 
     from models.resnet import resnet18, resnet50
@@ -95,7 +95,7 @@ def growth_of_calls() -> float:
 
 
 def process(expression: str) -> float:
-    """The expression's value, in a process of its own."""
+    """Evaluates the expression in a process of its own."""
     here = Path(__file__).resolve().parent
     command = f"import sys; sys.path[:0] = {[str(here), *sys.path]!r}; from memory import *; print({expression})"
     ran = subprocess.run(

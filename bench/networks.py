@@ -63,9 +63,9 @@ class Train:
 
 
 def arguments_of(text: str) -> Iterator[tuple[torch.Tensor, int]]:
-    """Arguments of the types that a program takes, and for each the result that may overwrite it, or -1.
+    """Yields arguments of the types that a program takes, each with the result that may overwrite it, or -1.
 
-    How long the program runs doesn't depend on their values.
+    The program's running time doesn't depend on their values.
     """
     signature = text[text.index("@main(") :].split(") ->")[0]
     for dims, element, result in re.findall(
@@ -79,7 +79,7 @@ def arguments_of(text: str) -> Iterator[tuple[torch.Tensor, int]]:
 
 
 def steady_program(step: Callable[[], object]) -> str:
-    """The StableHLO of one step, once steps compile nothing any more. A step is one program, else this raises."""
+    """Returns the StableHLO of one step, after steps have stopped compiling. Raises if a step is not one program."""
     compiled: list[str] = []
     _C.set_program_listener(lambda graph, stablehlo: compiled.append(stablehlo))
     try:
@@ -98,7 +98,7 @@ def steady_program(step: Callable[[], object]) -> str:
 
 
 def bare(text: str) -> _C.BareProgram:
-    """The same program with nothing of ours around it; it updates in place what the step updates in place."""
+    """Returns the same program by bare PJRT; it updates in place the buffers that the step updates in place."""
     program = _C.BareProgram(text)
     program.set_arguments(*map(list, zip(*arguments_of(text), strict=True)))
     return program

@@ -1,6 +1,6 @@
-"""The README's table of figures: one run, on one machine, written between the marks in README.md.
+"""The README's table of figures, from one run on one machine, written between the marks in README.md.
 
-It takes a quarter of an hour on an idle machine. The other measurements have more rows and their targets.
+It takes a quarter of an hour on an idle machine. Other measurements have more rows, and targets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recording `x + y` on 4x4, against eager CPU doing it: from Python, and from C++."""
+"""Recording `x + y` on 4x4, against eager execution on the CPU: from Python, and from C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the measurements (all, or those named), and shows them as a table, a JSON and a PNG in bench/out.
+"""Runs the measurements (all, or the named ones), and writes a table, a JSON and a PNG to bench/out.
 
 Each measurement is a file beside this one with a function measure() that returns its Results.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # models/
-# What is timed and counted does not depend on earlier runs.
+# Times and counts must not depend on earlier runs.
 os.environ["TORCH_PJRT_CACHE"] = "0"
-# Programs are measured, not the calls that are run until they are compiled; first_minute has those.
+# Programs are measured, not interpreted graphs; first_minute measures those.
 os.environ.setdefault("TORCH_PJRT_COMPILE", "every")
 
 from rich.console import Console  # noqa: E402
@@ -49,13 +49,13 @@ NAMED_ONLY = [
     "floor",
     "ops",
 ]  # they take minutes
-# A file jax.py would hide the library.
+# Measurements whose files have other names; a file jax.py, for instance, would hide the library.
 MODULES = {
     "jax": "jax_doors",
     "costs": "tiers.costs",
     "floor": "tiers.floor",
     "parallel": "world.parallel",
-    "models": "whole_models",  # models/ has those themselves
+    "models": "whole_models",  # models/ has the networks
     "products": "kernels.products",
     "sparse": "sparse_matrices",
 }

@@ -18,7 +18,7 @@ ROWS, A_ROW, COLUMNS, NODES = 100_000, 10, 64, 5000
 
 
 def matrix() -> torch.Tensor:
-    """(ROWS, ROWS), A_ROW elements in each row."""
+    """Returns a matrix (ROWS, ROWS) with A_ROW elements in each row."""
     torch.manual_seed(0)
     places = torch.randint(ROWS // A_ROW, (ROWS, A_ROW)) + torch.arange(A_ROW) * (ROWS // A_ROW)
     ends = torch.arange(ROWS + 1) * A_ROW
@@ -31,7 +31,7 @@ def forward(device: str) -> Callable[[], object]:
 
 
 def gradient(device: str) -> Callable[[], object]:
-    """Of the strided operand."""
+    """Returns a call that computes the gradient of the strided operand."""
     sparse, weight = matrix().to(device), torch.randn(ROWS, COLUMNS).to(device)
     x = torch.randn(ROWS, COLUMNS).to(device).requires_grad_()
 
@@ -44,7 +44,8 @@ def gradient(device: str) -> Callable[[], object]:
 
 
 def gradient_of_values(device: str) -> Callable[[], object]:
-    """Of a leaf, by torch.sparse.mm: for another, PyTorch makes a matrix of ROWS x ROWS on the CPU."""
+    """Returns a call that computes the gradient of a sparse leaf, by torch.sparse.mm: for `@`, PyTorch would make a
+    matrix of ROWS x ROWS on the CPU."""
     sparse, weight = matrix().to(device).requires_grad_(), torch.randn(ROWS, COLUMNS).to(device)
     x = torch.randn(ROWS, COLUMNS).to(device)
 

@@ -1,4 +1,4 @@
-"""What changes from step to step must not recompile: a learning rate, a step counter, dropout."""
+"""Values that change from step to step must not recompile: a learning rate, a step counter, dropout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def model() -> nn.Sequential:
 
 
 def compiles_after_two(make_optimizer: object) -> int:
-    """Compiles in steps 3 to 12 of training with a learning rate that is another at each step."""
+    """Returns the number of compiles in steps 3 to 12 of training with another learning rate at each step."""
     net = model()
     optimizer = make_optimizer(net.parameters())  # type: ignore[operator]
     x = torch.randn(8, 16).to("pjrt")
@@ -36,7 +36,7 @@ def compiles_after_two(make_optimizer: object) -> int:
 
 
 def step_counter() -> int:
-    """A Python number that counts steps, in the arithmetic itself."""
+    """Counts compiles for a Python number that counts steps, in the arithmetic itself."""
     x = torch.ones(4).to("pjrt")
     before = 0
     for step in range(2 + STEPS):

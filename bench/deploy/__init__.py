@@ -1,8 +1,8 @@
-"""Programs in files, called from C++: beside PJRT's C API alone, AOTInductor, and ONNX Runtime where it is installed
+"""Programs in files, called from C++, against PJRT's C API alone, AOTInductor and, where it is installed, ONNX Runtime
 (``pip install onnxruntime onnxscript``).
 
 AOTInductor compiles for minutes; TORCH_PJRT_BENCH_MODELS names some of the models ("resnet18,gpt2"). All processes
-have the same number of threads, and are timed in turns: each ratio is the median of the rounds' ratios.
+have the same number of threads and are timed in turns: each ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/program"
 HAS_ONEDNN = (Path(sys.prefix) / "lib/cmake/dnnl/dnnl-config.cmake").exists()  # pip install onednn-devel-cpu-gomp
 ROUNDS = 11
-REST_S = 0.1  # ONNX Runtime's threads spin for 10 to 50 ms after their last call, on a core that the next one needs
+REST_S = 0.1  # ONNX Runtime's threads spin for 10 to 50 ms after their last call, on a core that the next process needs
 AOTI = "AOTInductor"
 
 
@@ -54,7 +54,7 @@ def build() -> Path:
 
 
 class Timed:
-    """A process that times calls when it is asked to."""
+    """A process that times calls on request."""
 
     def __init__(self, *command: str | Path) -> None:
         self.process = subprocess.Popen(
@@ -96,7 +96,7 @@ def resnet18() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def gpt2_decode() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """One token after 40 others, with a static cache of 128, whose tensors are buffers."""
+    """Decodes one token after 40 others, with a static cache of 128, whose tensors are buffers."""
     from transformers import StaticCache
 
     class Decode(nn.Module):
@@ -114,7 +114,7 @@ def gpt2_decode() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         def forward(self, token: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
             for i, layer in enumerate(self.cache.layers):
                 layer.keys, layer.values = getattr(self, f"keys{i}"), getattr(self, f"values{i}")
-                if hasattr(layer, "cumulative_length"):  # where it writes: the same place in each call
+                if hasattr(layer, "cumulative_length"):  # the write position, equal in each call
                     layer.cumulative_length = at.reshape(layer.cumulative_length.shape).clone()
             mask = torch.where(torch.arange(128)[None, None, None] <= at, 0.0, -1e9)
             logits: torch.Tensor = self.model(
@@ -155,7 +155,7 @@ def beside_others(name: str, bench: Path, folder: Path, plugin: str) -> Iterator
 
 
 def call(bench: Path, folder: Path, plugin: str) -> Result:
-    """A small program, of which a call is mostly its own cost."""
+    """Times a small program, whose calls are mostly overhead."""
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)).eval()
     torch_pjrt.export(model, torch.ones(1, 64)).save(folder / "small.pjrt")
     rounds = [tuple(map(float, line.split())) for line in sh(bench, "call", folder / "small.pjrt", plugin).splitlines()]
@@ -165,7 +165,7 @@ def call(bench: Path, folder: Path, plugin: str) -> Result:
 
 
 def large(bench: Path, folder: Path, plugin: str) -> list[Result]:
-    """1 GB of weights: from the start of the process to the end of the first call, compiled before; and memory."""
+    """Times the start of a process with 1 GB of weights up to the end of its first call, with a warm cache; memory."""
     size = 16384
     path = folder / "large.pjrt"
     torch_pjrt.export(nn.Linear(size, size, bias=False), torch.ones(1, size)).save(path)

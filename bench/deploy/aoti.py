@@ -1,7 +1,8 @@
-"""For each line of the input, that many calls of a package of AOTInductor: the microseconds of one.
+"""Reads numbers of calls, one a line, makes that many calls of a package of AOTInductor, and prints the microseconds of
+one.
 
-From Python, whose share is microseconds: AOTIModelPackageLoader in C++, with torch 2.13, ends in a segmentation
-fault on ResNet-18.
+It calls from Python, which adds microseconds, because AOTIModelPackageLoader in C++ crashes on ResNet-18 with torch
+2.13.
 """
 
 from __future__ import annotations

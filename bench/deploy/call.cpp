@@ -1,7 +1,7 @@
-// What a call of a program in a file costs, beside the same program by PJRT's C API alone. bench/deploy starts it.
+// Times a call of a program in a file, against the same program by PJRT's C API alone. bench/deploy starts it.
 //
 //   deploy_bench call FILE PLUGIN    both in turns: microseconds of a call, "bare ours" for each round
-//   deploy_bench time FILE PLUGIN    for each line of the input, that many calls: microseconds of one
+//   deploy_bench time FILE PLUGIN    reads numbers of calls, one a line: makes that many calls, prints microseconds of one
 #include <torch_pjrt/program.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::vector<Tensor> zeros(const std::vector<torch_pjrt::Described>& forms) {
   return tensors;
 }
 
-// One argument and one result, as the C API has it: no checks, no names, state in buffers that are made once.
+// A program with one argument and one result by the C API alone: no checks, no names, and state buffers made once.
 class Bare {
  public:
   Bare(pjrt::Client& client, const runner::VariantForm& variant, const std::string& text, const Program& program,

@@ -1,6 +1,7 @@
-"""For each line of the input, that many calls of a model of ONNX Runtime: the microseconds of one.
+"""Reads numbers of calls, one a line, makes that many calls of a model by ONNX Runtime, and prints the microseconds of
+one.
 
-From Python, whose share is some microseconds: inputs and results are bound to memory that is there before.
+It calls from Python, which adds a few microseconds: inputs and results are bound to memory beforehand.
 """
 
 from __future__ import annotations

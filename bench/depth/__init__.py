@@ -1,12 +1,12 @@
-"""What a layer costs in deep networks: networks of 4, 16 and 64 layers (models/deep.py), cells over 10, 50 and 200
+"""The cost of a layer in deep networks: networks of 4, 16 and 64 layers (models/deep.py), cells over 10, 50 and 200
 steps, forward and training step, on one core in processor time.
 
 The time of a layer at the largest depth is at most 1.15 of its time at the smallest, the time to compile it at most
-1.3; a step takes no longer than eager's, one program no longer than two. Beside that stands Inductor.
+1.3; a step takes no longer than eager's, one program no longer than two. Inductor is shown for comparison.
 
-What was measured is kept in bench/out/depth.jsonl on the way, a line for each (network, what, depth), and a later run
-goes on from there: remove the file to measure anew, or name what is. TORCH_PJRT_BENCH_NETWORKS names some of the
-networks (these are measured once more), TORCH_PJRT_BENCH_DEPTHS some of the depths, TORCH_PJRT_BENCH_SECONDS ends the
+Results are stored in bench/out/depth.jsonl, a line for each (network, what, depth), and a later run continues from
+there: remove the file to measure everything again, or name networks. TORCH_PJRT_BENCH_NETWORKS names some of the
+networks (these are measured again), TORCH_PJRT_BENCH_DEPTHS some of the depths, and TORCH_PJRT_BENCH_SECONDS ends the
 run. bench/out/depth_growth.png shows a layer's time by depth.
 """
 
@@ -32,7 +32,7 @@ OURS = ("compile_step", "torch.compile", "first")
 GROWTH, COMPILE_GROWTH, ONE_PROGRAM = 1.15, 1.3, 1.02
 WORKER = Path(__file__).resolve().parent / "worker.py"
 KEPT = ROOT / "bench/out/depth.jsonl"
-LIMIT = 900.0  # seconds for one line: Inductor compiles 64 layers one by one
+LIMIT = 900.0  # seconds for one line, in which Inductor compiles 64 layers one by one
 
 
 class Unit(NamedTuple):
@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Seconds of a run, and of the first runs beyond what as many later ones take."""
+    """Seconds of a run, and of the first runs in excess of as many later ones."""
 
     run: float
     compile: float
@@ -62,13 +62,13 @@ def units() -> list[Unit]:
 
 
 def kept(path: Path = KEPT) -> dict[Unit, dict[str, Any]]:
-    """Of each the last."""
+    """Returns the last result of each unit."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {Unit(*told["unit"]): told for told in map(json.loads, lines)}
 
 
 def growth(found: Found) -> list[Result]:
-    """Of each network and way: a layer at the largest depth over one at the smallest."""
+    """Compares, for each network and way, a layer's time at the largest depth with that at the smallest."""
     depths: dict[tuple[str, str], list[Unit]] = {}
     for unit in sorted(found, key=lambda unit: unit.depth):
         depths.setdefault((unit.network, unit.what), []).append(unit)
@@ -88,7 +88,7 @@ def growth(found: Found) -> list[Result]:
 
 
 def beside(unit: Unit, taken: dict[str, Taken]) -> list[Result]:
-    """Compiled, beside the others; one program beside two."""
+    """Compares the faster compiled way with the others, and one program with two."""
     ways = {way: taken[way].run for way in ("compile_step", "torch.compile") if way in taken}
     results = []
     for other in ("eager", "Inductor"):

@@ -1,5 +1,5 @@
-"""Measures what it is told: a line of JSON in, (network, what, depth), a line out, of each way the seconds of a run and
-of its first runs.
+"""Measures units: reads a line of JSON, (network, what, depth), and writes a line with the seconds of a run and of the
+first runs, for each way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Run = Callable[[], object]
 
 
 def wait() -> None:
-    """Until all that was recorded is computed."""
+    """Waits until all recorded work is computed."""
     torch_pjrt.sync()
     torch.pjrt.synchronize()  # type: ignore[attr-defined]
 
@@ -72,7 +72,7 @@ def step(network: str, depth: int, device: str, compiled: Callable[..., Any], wh
 
 
 def inductor_step(network: str, depth: int) -> Run:
-    """Model and optimizer compiled."""
+    """Returns a step with compiled model and optimizer."""
     model, x = deep(network, depth)
     call = torch.compile(model.train(), dynamic=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
@@ -137,7 +137,7 @@ def timed(network: str, what: str, depth: int) -> dict[str, Any]:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what networks print
+    os.dup2(2, 1)  # for output of networks
     for line in sys.stdin:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""./dev gpu: in minutes, what a GPU does with this: small programs' values, figures beside the other compilers, tests.
+"""./dev gpu: tests the project on a GPU in minutes: values of small programs, figures beside other compilers, tests.
 
   ./dev gpu [--wheel FILE] [--minutes 8]     on a machine with a driver, torch for CUDA and a plugin for CUDA
   ./dev gpu --rehearse                       the same on the CPU, at tiny sizes, from this checkout's build
@@ -8,8 +8,8 @@
   ./dev gpu --limit figures=200              seconds of a part: smoke, figures, tests
   ./dev gpu --docs FILE...                   keeps results as docs/gpu.json, writes the section of docs/plugins.md
 
-Results, in $OUT where it is set, else in build/gpu: a file for each part, true at any time; gpu.json, which has
-all of it; gpu.png; log.txt with what was printed. What was not reached is named.
+Results are in $OUT or, where it isn't set, in build/gpu: a file for each part, valid at any time; gpu.json, which has
+everything; gpu.png; log.txt with the output. Items that were not reached are listed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ import needs  # noqa: E402
 import report  # noqa: E402
 from conduct import Conductor, Outcome, Part  # noqa: E402
 
-# What is left when its turn comes, this share of it a part may take.
+# The share of the remaining time that a part may take.
 PARTS = (Part("smoke", str(HERE / "smoke.py"), 0.3), Part("figures", str(HERE / "figures.py"), 0.75),
          Part("tests", str(HERE / "suites.py"), 1.0))  # fmt: skip
-REPORT = 10.0  # seconds that the table and the picture may take
+REPORT = 10.0  # seconds for the table and the plot
 
 
 def say(message: str) -> None:
@@ -67,14 +67,14 @@ def options_of(arguments: Sequence[str], parts: Sequence[Part]) -> argparse.Name
 
 
 def environment_of(options: argparse.Namespace, scratch: Path) -> dict[str, str]:
-    """What every process of the run has."""
+    """Returns the environment of every process of the run."""
     places = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     variables = {
         "TORCH_PJRT_COMPILE": "every",
         "TORCH_PJRT_CACHE_DIR": str(scratch / "cache/pjrt"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache/inductor"),
         "TRITON_CACHE_DIR": str(scratch / "cache/triton"),
-        "TORCHINDUCTOR_COMPILE_THREADS": "4",  # of each of several processes
+        "TORCHINDUCTOR_COMPILE_THREADS": "4",  # for each of several processes
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
     }
@@ -85,7 +85,7 @@ def environment_of(options: argparse.Namespace, scratch: Path) -> dict[str, str]
 
 
 def prepare(options: argparse.Namespace, scratch: Path) -> None:
-    """The package is there for this torch, or the run ends with all that is missing."""
+    """Prepares the package for this torch, or ends the run with a list of everything that is missing."""
     if missing := needs.lacks(options.wheel):
         fail("this machine lacks\n" + "".join(f"  - {what}\n" for what in missing) + "Nothing is downloaded here.")
     for what in needs.lesser():
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str], parts: Sequence[Part] = PARTS) -> int:
             folder=options.out,
             wanted=partial(is_wanted, options.only, part.name, report.done_in(earlier, part.name)),
             cores=1 if options.alone else os.cpu_count() or 1,
-            one_process=options.rehearse,  # which is no place to measure
+            one_process=options.rehearse,  # a rehearsal measures nothing
         )
         conductor.say = partial(told, part.name)
         running.append(conductor)

@@ -1,5 +1,5 @@
-"""Small programs, and how what they give is compared with CPU eager: lazily on "pjrt", and compiled, on CUDA's tensors
-or, in a rehearsal, on the CPU's."""
+"""Small programs, and the comparison of their results with CPU eager: lazily on "pjrt", and compiled on CUDA tensors
+or, in a rehearsal, on CPU tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program(function: Callable[[Setting], Values]) -> Callable[[Setting], Values
 
 
 def exact(work: Callable[[Setting], Values], setting: Setting) -> Values:
-    """Convolutions and products in full float32, whatever the program before set."""
+    """Runs convolutions and products in full float32, independent of earlier settings."""
     torch.backends.cudnn.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
     torch.manual_seed(0)
@@ -35,7 +35,7 @@ def exact(work: Callable[[Setting], Values], setting: Setting) -> Values:
 
 
 def difference(got: Any, wanted: Any, tolerance: float) -> float:
-    """The largest one, relative to the largest number; raises beyond the tolerance."""
+    """Returns the largest difference, relative to the largest number; raises if it exceeds the tolerance."""
     worst = 0.0
     for g, w in zip(got, wanted, strict=True) if isinstance(got, list | tuple) else [(got, wanted)]:
         g, w = g.detach().cpu().double(), w.detach().cpu().double()
@@ -62,14 +62,15 @@ def ways(
     of: str = "",
     done: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call,
 ) -> Ways:
-    """By calls, lazily, compiled: how far from CPU eager, or from what is wanted. done: what is done with the call."""
+    """Returns the ways (by calls, lazily, compiled), each of which computes its difference from CPU eager or from
+    `wanted`. `done` wraps the call."""
     wanted = done(call)(*tensors) if wanted is None else wanted
 
     def lazily() -> float:
         return difference(done(call)(*(t.to("pjrt") for t in tensors)), wanted, tolerance)
 
     def by_calls() -> float:
-        """By PyTorch's kernels on the device's memory, before there is a program."""
+        """Runs by PyTorch's kernels on the device's memory, as before there is a program."""
         before = torch_pjrt.metrics()["graphs_run_by_calls"]
         _C.set_compile_policy("never")
         try:
@@ -87,7 +88,7 @@ def ways(
 
 
 def tried(setting: Setting, ways: Ways) -> Values:
-    """All of them, also behind one that is wrong."""
+    """Runs all ways, also after one has failed."""
     found, wrong = {}, []
     for name, work in ways.items():
         try:
@@ -106,7 +107,7 @@ def both(setting: Setting, call: Callable[..., Any], *tensors: Tensor, **options
 
 
 def gradients(call: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
-    """What a call gives, and its gradients."""
+    """Wraps a call to return its result and its gradients."""
 
     def work(*tensors: Tensor) -> list[Tensor]:
         inputs = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]

@@ -1,6 +1,6 @@
-"""Runs a part: its items in other processes, each by its limit and all by the part's, and a file true at any time.
+"""Runs a part: its items in other processes, within their own limits and the part's, with a file that is always valid.
 
-An item that hangs or takes its process with it is told of as such, and the next one gets another process.
+An item that hangs or crashes its process is reported as such, and the next item gets another process.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-START = 120.0  # seconds in which a process must have imported what it needs
+START = 120.0  # seconds for the imports of a process
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of an item. status: passed, failed, skipped, over its limit, cut short by its part's limit, died."""
+    """The outcome of an item. status: passed, failed, skipped, over its limit, cut short by its part's limit, died."""
 
     name: str
     status: str
@@ -35,15 +35,15 @@ class Outcome:
 
 
 class Died(Exception):
-    """The process is gone."""
+    """Raised if the process has ended."""
 
 
 class Late(Exception):
-    """The process did not answer in time."""
+    """Raised if the process did not answer in time."""
 
 
 class Worker:
-    """A process of worker.py. Everything that it does is by a deadline, of time.monotonic()."""
+    """A process of worker.py. Deadlines are of time.monotonic()."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
         reading, writing = os.pipe()
@@ -55,7 +55,7 @@ class Worker:
                 stderr=output,
                 env={**os.environ, **environment},
                 pass_fds=[writing],
-                process_group=0,  # so that what it starts ends with it
+                process_group=0,  # so that its children end with it
             )
         os.close(writing)
         self.reading, self.rest = reading, b""
@@ -65,7 +65,7 @@ class Worker:
         while b"\n" not in self.rest:
             left = deadline - time.monotonic()
             if not select.select([self.reading], [], [], min(max(left, 0.0), 0.5))[0]:
-                if self.process.poll() is not None:  # and something that it started still holds the pipe
+                if self.process.poll() is not None:  # a child of it still holds the pipe
                     raise Died(in_words(self.process.returncode))
                 if left <= 0:
                     raise Late
@@ -78,7 +78,7 @@ class Worker:
         return message
 
     def ask(self, verb: str, name: str, deadline: float) -> dict[str, Any]:
-        """Its answer; what it reports on the way is in `progress`."""
+        """Returns its answer; its reports meanwhile are in `progress`."""
         assert self.process.stdin
         self.progress = {}
         try:
@@ -108,7 +108,7 @@ def in_words(code: int) -> str:
 
 @dataclasses.dataclass
 class Part:
-    """A part of the run: where its items are, and what share of the time that is left it may take."""
+    """A part of the run: the file of its items, and the share of the remaining time that it may take."""
 
     name: str
     module: str  # a file
@@ -116,7 +116,7 @@ class Part:
 
 
 class Conductor:
-    """One part's run. `file` is written after each item. stop() ends it from outside, close() what it started."""
+    """One part's run. `file` is written after each item. stop() ends the run from outside, close() its processes."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Conductor:
         cores: int = 1,
         one_process: bool = False,
     ) -> None:
-        """`one_process`: items that are made ready side by side don't get a process each."""
+        """`one_process`: items that are prepared side by side don't get a process each."""
         self.part, self.deadline, self.wanted, self.cores = part, deadline, wanted, cores
         self.one_process = one_process
         self.command = [sys.executable, str(HERE / "worker.py"), part.module, *arguments]
@@ -166,10 +166,10 @@ class Conductor:
     # --- processes ---
 
     def start(self, environment: dict[str, str]) -> Worker:
-        """A process that has imported everything, and the items if they were not known.
+        """Returns a process that has imported everything; it lists the items if they are unknown.
 
         Raises:
-            Died, Late: it has not.
+            Died, Late: it ended or did not answer.
         """
         worker = Worker(self.command, environment, self.log)
         self.workers.append(worker)
@@ -189,7 +189,7 @@ class Conductor:
             worker.end()
 
     def stop(self) -> None:
-        """Ends the run from a signal's handler: what goes on is cut short, nothing is begun."""
+        """Ends the run from a signal's handler: running items are cut short, and no others begin."""
         self.deadline = 0.0
         for worker in list(self.workers):
             worker.kill()
@@ -199,7 +199,7 @@ class Conductor:
             self.workers.pop().end()
 
     def asked(self, worker: Worker, verb: str, item: dict[str, Any]) -> tuple[Outcome, bool]:
-        """What became of it, and whether the process can go on."""
+        """Returns an item's outcome, and whether the process can continue."""
         start = time.monotonic()
         try:
             answer = worker.ask(verb, item["name"], min(start + item["limit"], self.deadline))
@@ -246,7 +246,7 @@ class Conductor:
         return time.monotonic() >= self.deadline
 
     def batches(self) -> Iterator[list[dict[str, Any]]]:
-        """Items in order: one by one, or as many of a group as are prepared together."""
+        """Yields items in order: one by one, or as many of a group as are prepared together."""
         batch: list[dict[str, Any]] = []
         for item in self.items:
             room = 1 if self.one_process else max(1, min(item["together"], self.cores // 2))
@@ -258,7 +258,7 @@ class Conductor:
             yield batch
 
     def side_by_side(self, items: list[dict[str, Any]]) -> None:
-        """Each in a process of its own: made ready at the same time, then run one after the other."""
+        """Runs each item in a process of its own: they are prepared at the same time, then run one after the other."""
 
         def prepare(item: dict[str, Any]) -> tuple[Outcome, Worker | None]:
             begun = time.monotonic()

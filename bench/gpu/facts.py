@@ -1,4 +1,4 @@
-"""The machine and what is installed, as they stand beside every number."""
+"""The machine and the installed software, which are recorded with every number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def versions(*names: str) -> dict[str, str]:
 
 
 def everything(device: str) -> dict[str, Any]:
-    """Starts the plugin's client."""
+    """Returns all facts; starts the plugin's client."""
     import torch
 
     import torch_pjrt

@@ -1,5 +1,5 @@
-"""How fast: each figure is one of `items`, the cheapest and most telling first, and is timed in turns with other ways
-of computing the same."""
+"""Timings: each figure is one of `items`, the cheapest and most informative first, and is timed in turns with other
+ways to compute the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHEAPEST = (
     "vgg16",
 )
 PRECISIONS = ("TF32", "bf16")
-# Ten of them hold some 40 GiB when they infer and four when they train.
+# Ten of them use some 40 GiB for inference, and four for training.
 MODELS_AT_ONCE = {"inference": 10, "a step": 4}
 
 
@@ -49,7 +49,7 @@ def items(setting: Setting) -> list[Item]:
         ]  # fmt: skip
 
     def language(*names: str, limit: float = 120) -> list[Item]:
-        # A step holds 50 GiB in its five ways: each has the card for itself.
+        # A step uses 50 GiB for its five ways, so each has the card for itself.
         return [Item(name, LANGUAGE[name], limit, name if "step" in name else "language", 3) for name in names]
 
     usual, most = ("eager", "pjrt", "inductor"), ("pjrt", "max-autotune")
@@ -81,7 +81,7 @@ def items(setting: Setting) -> list[Item]:
 
 
 def ceilings(setting: Setting) -> Values:
-    """The machine, and what a large copy and a large product reach there: what the others are to be seen beside."""
+    """Measures the limits of the machine: the rates of a large copy and a large product."""
     side = 64 if setting.tiny else 8192
     a, b = (torch.randn(side, side, device=setting.device).bfloat16() for _ in range(2))
     source = torch.randn(side * side, device=setting.device)
@@ -104,7 +104,7 @@ def small(name: str, setting: Setting) -> Timed:
     layers = nn.Sequential(*(m for _ in range(3) for m in (nn.Linear(64, 64), nn.ReLU()))).to(setting.device)
 
     def make(way: str) -> Callable[[], object]:
-        # A function of its own for each: Dynamo tries the guards of all that was compiled for one code object.
+        # Each way gets its own function: Dynamo tries the guards of all compilations of one code object.
         namespace: dict[str, Callable[[Tensor], Tensor]] = {}
         exec("def plus_one(x): return x + 1", namespace)
         function = namespace["plus_one"] if name == "x + 1" else layers
@@ -123,7 +123,7 @@ def small(name: str, setting: Setting) -> Timed:
 
 
 def attending(kind: str, setting: Setting) -> Timed:
-    """Causal, one row of 16 heads of 128 in bfloat16; eager is PyTorch's flash attention."""
+    """Times causal attention of one row of 16 heads of 128 in bfloat16; eager is PyTorch's flash attention."""
     timing = Timing(setting)
     sizes = (1, 2, 64, 16) if setting.tiny else (1, 16, 8192, 128)
 
@@ -159,7 +159,7 @@ def precise(precision: str) -> torch.dtype:
 
 
 def model(name: str, kind: str, precision: str, ways: tuple[str, ...], setting: Setting) -> Timed:
-    """A model of the catalogue, 32 at a time."""
+    """Times a model of the catalogue, at batch 32."""
     dtype = precise(precision)
     made = case(name, small=setting.tiny, batch=2 if setting.tiny else 32)
     network = made.model.to(dtype).train(kind == "a step")
@@ -198,10 +198,10 @@ SMALL_LLAMA = {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "n
 
 
 def language_model(kind: str, setting: Setting) -> nn.Module:
-    """In bfloat16, with random weights that are made where they are used."""
+    """Returns a model in bfloat16, with random weights made on its device."""
     from transformers import masking_utils
 
-    # It reads values to see whether sequences are packed, unless it is traced; then it builds a mask as if they were.
+    # Outside of a trace it reads values to detect packed sequences; in a trace it makes a mask as if they were packed.
     masking_utils.find_packed_sequence_indices = lambda position_ids: None
     torch.manual_seed(0)
     default = torch.get_default_dtype()
@@ -296,7 +296,7 @@ LANGUAGE: dict[str, Callable[[Setting], Timed]] = {
 
 
 def first_minute(name: str, setting: Setting) -> Values:
-    """A whole script, cold, in a process of its own, beside eager on CUDA."""
+    """Times a whole script with a cold cache, in a process of its own, against eager on CUDA."""
     values: Values = {"unit": "s", "first": {}, "broke": {}, "memory": {}, "median": {}}
     for way, device in (("eager", setting.device), ("pjrt", "pjrt")):
         with tempfile.TemporaryDirectory() as cache:

@@ -1,6 +1,7 @@
-"""What a machine lacks for a run, found out without importing torch; and the package for its torch, a wheel's or built.
+"""Finds what a machine lacks for a run, without importing torch, and installs the package for its torch from a wheel or
+a build.
 
-Nothing is downloaded: a lent machine may reach nothing, and what is missing is said in the first second.
+Nothing is downloaded, because a lent machine may have no network; missing software is reported in the first second.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-# A part can go without them, and then says which of its items needed them.
+# Modules without which a part still runs; it then names the items that needed them.
 USEFUL = {
     "triton": "Inductor compiles nothing for CUDA",
     "transformers": "no BERT, GPT-2 and Llama",
@@ -45,7 +46,7 @@ def has_driver() -> bool:
 
 
 def torch_versions() -> tuple[str, str | None] | None:
-    """(version, CUDA's version) as torch's own file says; None without torch."""
+    """Returns (version, CUDA's version) from torch's own file; None without torch."""
     spec = importlib.machinery.PathFinder.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -55,12 +56,12 @@ def torch_versions() -> tuple[str, str | None] | None:
 
 
 def plugins() -> ModuleType:
-    """torch_pjrt.plugins, by itself: the package around it wants its core."""
+    """Imports torch_pjrt.plugins by itself, because the package around it needs its core."""
     spec = importlib.util.spec_from_file_location("plugins", ROOT / "python/torch_pjrt/plugins.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["plugins"] = module  # its dataclass looks there
+    sys.modules["plugins"] = module  # for its dataclass
     spec.loader.exec_module(module)
     return module
 
@@ -79,7 +80,7 @@ def header() -> bool:
 
 
 def fits(wheel: Path, version: str) -> str:
-    """Why the wheel is not for this Python and this torch; "" where it is."""
+    """Returns why the wheel is not for this Python and this torch, or ""."""
     tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     if f"-{tag}-" not in wheel.name:
         return f"{wheel.name} is not for this Python ({tag})"
@@ -91,7 +92,7 @@ def fits(wheel: Path, version: str) -> str:
 
 
 def lacks(wheel: Path | None) -> list[str]:
-    """What is missing that nothing can go on without, each with its cure."""
+    """Returns missing requirements without which nothing can run, each with its cure."""
     found = []
     if sys.version_info < (3, 11):
         found.append(f"Python 3.11 or later; this is {sys.version.split()[0]} ({sys.executable})")
@@ -134,7 +135,7 @@ def unpack(wheel: Path, site: Path) -> None:
 
 
 def build(site: Path, say: Callable[[str], None]) -> None:
-    """The package as pip makes it of this checkout, the core compiled on all cores."""
+    """Installs the package as pip builds it from this checkout, with the core compiled on all cores."""
     say("building the core (minutes; --wheel FILE takes one that was built before)")
     shutil.rmtree(site, ignore_errors=True)
     command = [

@@ -1,4 +1,4 @@
-"""What a run found, as one file, as tables on the terminal, as a picture, and as a section of docs/plugins.md."""
+"""Writes a run's results as one file, as tables on the terminal, as a plot, and as a section of docs/plugins.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEPT, PAGE = ROOT / "docs/gpu.json", ROOT / "docs/plugins.md"
 BEGIN, END = "<!-- written by ./dev gpu --docs: change bench/gpu/report.py, not this -->", "<!-- until here -->"
 
-# What a figure's name has -> at most this much of the reference's time is wanted, and of the geometric mean of all.
+# From a part of a figure's name to the wanted ratios to the reference, of the figure and of the geometric mean.
 TARGETS: list[tuple[str, float, float | None]] = [
     ("x + 1", 1.0, None),
     ("three linear", 0.5, None),
@@ -29,10 +29,10 @@ TARGETS: list[tuple[str, float, float | None]] = [
     ("a step, bf16", 1.1, 0.9),
     ("inference", 1.0, None),
 ]
-PEAKS = {"attention": 1.1, "a step": 1.05}  # of memory
+PEAKS = {"attention": 1.1, "a step": 1.05}  # ratios of memory
 COMPILERS = {"inductor": "Inductor", "max-autotune": "Inductor, max-autotune"}
-SHOWN = 30  # failed tests of a folder; the file has all
-SUFFIX = ", max-autotune"  # of an item that times it beside ours: figures.py
+SHOWN = 30  # failed tests shown per folder; the file has all
+SUFFIX = ", max-autotune"  # of items in figures.py that time it against ours
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def outcomes(run: Run, part: str) -> list[dict[str, Any]]:
 
 
 def done_in(run: Run, part: str) -> set[str]:
-    """What need not be done again: what passed or failed. What was cut short may be."""
+    """Returns the items that need not run again: those that passed, failed or were skipped, not those cut short."""
     return {o["name"] for o in outcomes(run, part) if o["status"] in ("passed", "failed", "skipped")} - {"machine"}
 
 
@@ -59,7 +59,7 @@ def machine(run: Run) -> dict[str, Any]:
 
 
 def joined(runs: Sequence[Run]) -> Run:
-    """One run of several, of which a later one counts; what any has reached is reached."""
+    """Joins runs: the last outcome of an item counts, and it is reached if any run has reached it."""
     whole: Run = {"machine": {}, "parts": {}}
     for run in runs:
         whole = {**whole, **{k: v for k, v in run.items() if k != "parts"}, "parts": whole["parts"]}
@@ -85,14 +85,14 @@ def is_well(run: Run) -> bool:
 
 
 class Figure:
-    """Ours, beside the faster of Inductor and Inductor with max-autotune, or beside eager where neither was timed."""
+    """Our time against the faster of Inductor and Inductor with max-autotune, or against eager if neither was timed."""
 
     def __init__(self, name: str, values: dict[str, Any]) -> None:
         self.name, self.memory, self.first, self.broke = name, values["memory"], values["first"], values["broke"]
         self.seconds: dict[str, float] = values["median"]
 
     def join(self, other: Figure) -> None:
-        """max-autotune's time, brought by ours in the same turns to this figure's."""
+        """Adds max-autotune's time, scaled by the ratio of our times in both figures."""
         if "pjrt" in self.seconds and "pjrt" in other.seconds and "max-autotune" in other.seconds:
             scale = self.seconds["pjrt"] / other.seconds["pjrt"]
             self.seconds = {**self.seconds, "max-autotune": other.seconds["max-autotune"] * scale}
@@ -111,7 +111,8 @@ class Figure:
 
     @property
     def peaks(self) -> tuple[float, float] | None:
-        """MiB of ours and of the other's, where both were counted; ours has the plugin's since the process began."""
+        """Returns MiB of ours and of the reference, if both were measured; ours includes the plugin's since the start
+        of the process."""
         way = {words: way for way, words in COMPILERS.items()}.get(self.reference[0], "eager")
         ours, other = self.memory.get(self.ours[0]), self.memory.get(way)
         if not ours or not other or not other["torch"]:
@@ -150,7 +151,7 @@ def figures(run: Run) -> list[Figure]:
 
 
 def means(found: Sequence[Figure]) -> Iterator[tuple[str, float, int, float]]:
-    """(what, geometric mean of the ratios, of how many, target) of the figures that have a common one."""
+    """Yields (what, geometric mean of the ratios, their number, target) of figures with a common target."""
     for words, _, target in TARGETS:
         ratios = [figure.ratio for figure in found if target and words in figure.name]
         if target and ratios:
@@ -166,7 +167,7 @@ def as_results(run: Run) -> list[Any]:
     from measure import Result
 
     found = figures(run)
-    if run.get("rehearsal"):  # nothing is wanted of it, and Inductor is not what it is timed beside
+    if run.get("rehearsal"):  # it has no targets, and the reference is not Inductor
         return [Result(f.name, f.ours[1], f.reference[1], f.ratio, None, against="a stand-in") for f in found]
     results = [Result(f.name, f.ours[1], f.reference[1], f.ratio, f.target[0], against=f.reference[0]) for f in found]
     for f in found:
@@ -242,7 +243,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def section(run: Run | None) -> str:
-    """Markdown, from what is kept in docs/gpu.json."""
+    """Returns the section in Markdown, from docs/gpu.json."""
     if run is None:
         return "`./dev gpu` has not run on a card since it was written: the numbers below are older, and taken by hand."
     facts = machine(run)
@@ -281,7 +282,7 @@ def kept() -> Run | None:
 
 
 def page(text: str, run: Run | None) -> str:
-    """The page with its section written anew."""
+    """Returns the page with a new section."""
     head, rest = text.split(BEGIN)
     return f"{head}{BEGIN}\n\n{section(run)}\n\n{END}{rest.split(END, 1)[1]}"
 

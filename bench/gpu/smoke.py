@@ -1,4 +1,4 @@
-"""Does it compute what CPU eager computes: small programs, one a door into the device."""
+"""Compares small programs with CPU eager, one for each entry point to the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beside_cpu import PROGRAMS, exact
 from worker import Item, Setting
 
 NOT_TUNED = {"TORCH_PJRT_XLA_OPTIONS": "xla_gpu_autotune_level=0"}
-# Their numbers were wrong with autotuning off, or what XLA then chooses may be another kernel.
+# Programs whose numbers were wrong without autotuning, or for which XLA then may choose another kernel.
 UNTUNED = ("products of int8", "products of float8", "attention", "lazy arithmetic")
 
 

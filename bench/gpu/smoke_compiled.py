@@ -1,4 +1,4 @@
-"""Compiled functions of a device's tensors: models, steps, streams."""
+"""Compiled functions on tensors of a device: models, steps, streams."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trained(device: str, wrap: Callable[[Any], Any] = lambda step: step, backend
 
 @program
 def a_compiled_model(setting: Setting) -> Values:
-    """Inference and training of a small ResNet."""
+    """Runs inference and training of a small ResNet."""
     from models.catalogue import case
 
     found = {}
@@ -93,7 +93,7 @@ def autocast(setting: Setting) -> Values:
 
 @program
 def arguments_as_they_lie(setting: Setting) -> Values:
-    """Views, a transposed one, an odd offset, nothing at all."""
+    """Passes views: transposed, with an odd offset, and empty."""
     wide = torch.arange(320.0).view(10, 32)
     call = torch.compile(lambda x: x * 2 + 1, backend="pjrt", dynamic=False)
     there, worst = wide.to(setting.device), 0.0
@@ -104,7 +104,7 @@ def arguments_as_they_lie(setting: Setting) -> Values:
 
 @program
 def side_streams(setting: Setting) -> Values:
-    """A call is in order with the stream that is current, and with the streams that wait for it."""
+    """Checks that a call is in order with the current stream, and with the streams that wait for it."""
     if setting.device != "cuda" or not torch.version.cuda:
         raise Skip("the device has no streams of PyTorch's CUDA")
     call = torch.compile(lambda x: x @ x * 0.01 + 1, backend="pjrt")

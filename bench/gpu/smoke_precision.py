@@ -14,7 +14,7 @@ from worker import Setting, Values
 def attention_of(
     setting: Setting, call: Callable[..., Tensor], dtype: torch.dtype, *more: Tensor, of: str = ""
 ) -> Ways:
-    """Forward and backward, beside the same in float32."""
+    """Returns forward and backward, compared with the same in float32."""
     tensors = [torch.randn(2, heads, 70, 64).to(dtype) for heads in (8, 2, 2)]
     wanted = gradients(call)(*(t.float() for t in tensors), *more)
     tolerance = 1e-3 if dtype is torch.float32 else 4e-2
@@ -23,7 +23,7 @@ def attention_of(
 
 @program
 def attention(setting: Setting) -> Values:
-    """Causal, two heads of keys for eight, forward and backward."""
+    """Checks causal attention, with two heads of keys for eight, forward and backward."""
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -44,7 +44,7 @@ def attention_with_a_mask(setting: Setting) -> Values:
 
 @program
 def precision_of_float32(setting: Setting) -> Values:
-    """The error of a product: exact by default, TF32 where that is asked for."""
+    """Checks the error of a product: exact by default, TF32 on request."""
     x, y = torch.randn(256, 512), torch.randn(512, 256)
     wanted, found = x.double() @ y.double(), {}
     for precision, most in (("highest", 5e-6), ("high", 3e-3)):
@@ -68,7 +68,7 @@ def products_of_int8(setting: Setting) -> Values:
 
 @program
 def products_of_float8(setting: Setting) -> Values:
-    """With one scale for each, and with MX scales, of two sizes."""
+    """Checks products with one scale for each operand, and with MX scales, of two sizes."""
     from tests.decompositions.mx import with_mx
 
     def call(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tensor:

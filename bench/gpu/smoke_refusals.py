@@ -1,4 +1,4 @@
-"""What is refused, in words; and what lies between the devices."""
+"""Errors for unsupported calls, and copies between the devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker import Setting, Values
 
 @program
 def convolutions_of_integers(setting: Setting) -> Values:
-    """Right, or refused in words that name the call, as cuDNN has none."""
+    """Checks that the result is right, or that the error names the call: cuDNN has no such convolutions."""
     x, w = torch.randint(-5, 5, (1, 2, 6, 6)), torch.randint(-5, 5, (3, 2, 3, 3))
     found = {}
     for name, device, call in (
@@ -30,7 +30,7 @@ def convolutions_of_integers(setting: Setting) -> Values:
 
 @program
 def too_little_memory(setting: Setting) -> Values:
-    """torch.OutOfMemoryError, after which everything goes on."""
+    """Checks that torch.OutOfMemoryError is raised, after which everything continues."""
     x, found = torch.ones(1 << 21), {}
     for name, device, wrap in (
         ("lazily", "pjrt", lambda f: f),
@@ -44,7 +44,7 @@ def too_little_memory(setting: Setting) -> Values:
             found[name] = str(error)[:200]
         except (
             RuntimeError
-        ) as error:  # of PyTorch's own allocator for the CPU, which a compiled call's result comes from
+        ) as error:  # raised by PyTorch's allocator for the CPU, which allocates a compiled call's result
             must(setting.device == "cpu" and "can't allocate memory" in str(error), error)
             found[name] = str(error)[:200]
         else:
@@ -55,7 +55,7 @@ def too_little_memory(setting: Setting) -> Values:
 
 @program
 def beside_cuda(setting: Setting) -> Values:
-    """Values go between the devices."""
+    """Copies values between the devices."""
     x = torch.randn(100)
     there = x.to("pjrt").to(setting.device)
     back = (there * 2).to("pjrt").cpu()

@@ -13,7 +13,7 @@ from worker import Setting, Values
 
 @program
 def machine(setting: Setting) -> Values:
-    """No program: what everything here runs on."""
+    """Reports the machine; it is not a program."""
     from facts import everything
 
     return everything(setting.device)
@@ -51,7 +51,7 @@ def autograd(setting: Setting) -> Values:
 
 @program
 def convolutions(setting: Setting) -> Values:
-    """With batch norm, which is trained, and groups."""
+    """Checks convolutions with batch norm in training, and with groups."""
     x, w, g, v = torch.randn(4, 3, 20, 20), torch.randn(8, 3, 3, 3), torch.rand(8), torch.randn(8, 1, 3, 3)
 
     def call(x: Tensor, w: Tensor, g: Tensor, v: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def convolutions(setting: Setting) -> Values:
 
 @program
 def in_place(setting: Setting) -> Values:
-    """Arguments and their views are written to, and keep their memory."""
+    """Checks that arguments and their views are written in place and keep their memory."""
 
     def call(x: Tensor) -> Tensor:
         x[1:3].mul_(2)
@@ -111,7 +111,7 @@ def small_floats(setting: Setting) -> Values:
 
 @program
 def random_numbers(setting: Setting) -> Values:
-    """A seed gives them again; their distribution is what it says."""
+    """Checks that a seed repeats random numbers, and their distributions."""
     found = {}
     for device in {"pjrt", setting.device}:
         fill = lambda x: [torch.randn_like(x), torch.rand_like(x)]  # noqa: E731
@@ -141,6 +141,6 @@ def dropout(setting: Setting) -> Values:
         kept = (one != 0).float().mean().item()
         must(abs(kept - 0.7) < 0.02, kept)
         must(bool((one != other).any()), "two calls dropped the same")
-        difference(x.grad, one, 1e-6)  # ones: the gradient is the mask, scaled
+        difference(x.grad, one, 1e-6)  # x is ones: the gradient is the scaled mask
         found[device] = kept
     return {"kept": found}

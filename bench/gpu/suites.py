@@ -1,4 +1,4 @@
-"""The tests, on the GPU: an item is a folder of tests/, those that never ran on one first."""
+"""Runs the tests on the GPU: an item is a folder of tests/; folders that never ran on a GPU come first."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from worker import Item, Setting, Values
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-KEPT = ROOT / "docs/gpu.json"  # what was kept of earlier runs
-# In November 2026, before runs were kept.
+KEPT = ROOT / "docs/gpu.json"  # results of earlier runs
+# Folders that ran in November 2026, before results were kept.
 RAN = {"tests/capture", "tests/decompositions", "tests/device", "tests/dynamo", "tests/engine", "tests/ops"}
-# The most telling first; what is not named comes behind.
+# The most informative first; others follow.
 ORDER = [
     "models",
     "meanings",
@@ -32,7 +32,7 @@ ORDER = [
     "dynamo",
     "capture",
 ]
-NO_DEVICE = {"tests/graph", "tests/hlo", "tests/pjrt", "tests/python"}  # of C++ without a device, and of the tools
+NO_DEVICE = {"tests/graph", "tests/hlo", "tests/pjrt", "tests/python"}  # tests of C++ without a device, and of tools
 PROCESSES = 8  # each has a client with a pool of the GPU's memory
 REHEARSED = "tests/adapt/test_flops.py"
 
@@ -54,7 +54,7 @@ def items(setting: Setting) -> list[Item]:
 
 
 def run(room: str, setting: Setting) -> Values:
-    """pytest in a process of its own; what has ended so far is reported while it runs."""
+    """Runs pytest in a process of its own; finished tests are reported meanwhile."""
     told = Path(tempfile.gettempdir(), f"told-{os.getpid()}")
     told.write_text("")
     parallel = ["-n", str(min(PROCESSES, os.cpu_count() or 1))] if not setting.tiny else []
@@ -78,7 +78,7 @@ def run(room: str, setting: Setting) -> Values:
 
 
 def counted(told: Path) -> Values:
-    """How many of each outcome, and who failed with which last line."""
+    """Returns the number of each outcome, and the failed tests with their last lines."""
     values: Values = {"passed": 0, "skipped": 0, "failed": {}}
     for line in told.read_text().splitlines():
         outcome, name, words = json.loads(line)

@@ -1,4 +1,4 @@
-"""A plugin of pytest: each test that is over is a line of JSON in a file, so that a run cut short still tells."""
+"""A plugin of pytest that writes a line of JSON for each finished test, so that a run that is cut short has results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_configure(config: Any) -> None:
-    if not hasattr(config, "workerinput") and config.getoption(FILE):  # of xdist, only the process that hears of all
+    if not hasattr(config, "workerinput") and config.getoption(FILE):  # xdist's controller hears of all tests
         config.pluginmanager.register(Teller(config.getoption(FILE)))
 
 

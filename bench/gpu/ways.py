@@ -1,4 +1,4 @@
-"""The ways that are timed beside each other, and how: eager, Inductor, Inductor with max-autotune, and ours."""
+"""The ways that are timed against each other: eager, Inductor, Inductor with max-autotune, and ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Call = Callable[[], object]
 
 
 def compiled(way: str, setting: Setting, function: Any) -> Any:
-    """The function as torch.compile makes it in one of the ways. A rehearsal has no minute for Inductor."""
+    """Returns the function as torch.compile compiles it in one of the ways; a rehearsal has no time for Inductor."""
     if way in ("eager", "pjrt, compile_step", "pjrt, lazily"):
         return function
     if way == "pjrt":
@@ -31,7 +31,7 @@ def compiled(way: str, setting: Setting, function: Any) -> Any:
 
 
 def moved(way: str, setting: Setting, thing: Any) -> Any:
-    """A copy of a model or a tensor on the device of the way."""
+    """Returns a copy of a model or a tensor on the way's device."""
     device = "pjrt" if way == "pjrt, lazily" else setting.device
     return copy.deepcopy(thing).to(device) if isinstance(thing, torch.nn.Module) else thing.to(device)
 
@@ -44,7 +44,7 @@ def wait(way: str, setting: Setting) -> None:
 
 
 class Timing:
-    """Makes the calls one by one, and then times them in turns. What breaks is told of, and left out."""
+    """Makes the calls one by one, and then times them in turns. Calls that fail are reported and left out."""
 
     def __init__(self, setting: Setting, per: int = 1) -> None:
         self.setting, self.per, self.begun = setting, per, time.monotonic()
@@ -54,7 +54,7 @@ class Timing:
     def add(self, way: str, make: Callable[[], Call]) -> None:
         """Makes a call, and calls it until it is compiled: a whole step makes its optimizer's state first.
 
-        Once half of the item's time is over nothing more is made, so that what is there will be timed.
+        After half of the item's time no more calls are made, so that the existing ones will be timed.
         """
         if time.monotonic() - self.begun > self.setting.limit / 2:
             self.values["broke"][way] = "not reached: the ways before it took half of the time"
@@ -93,7 +93,7 @@ class Timing:
 
 
 class Memory:
-    """Bytes at the peak of a call, above those before it was made: PyTorch's, and the plugin's own since its start."""
+    """Peak memory of a call in bytes, above that before it was made: PyTorch's, and the plugin's since its start."""
 
     def __init__(self, way: str, setting: Setting) -> None:
         self.way, self.counted = way, setting.device == "cuda" and torch.version.cuda is not None
@@ -117,7 +117,7 @@ class Memory:
 def training_step(
     way: str, setting: Setting, model: torch.nn.Module, loss: Callable[[Any], torch.Tensor], optimizer: Any
 ) -> Call:
-    """loss takes the model, or what torch.compile made of it."""
+    """Returns a training step. `loss` takes the model, or its compiled form."""
     forward = compiled(way, setting, model)
     stepping = optimizer(model.parameters())
 

@@ -1,7 +1,7 @@
-"""A process that runs a part's items, each when it is told to: worker.py MODULE FILE-DESCRIPTOR --device D [--tiny].
+"""A process that runs a part's items on request: worker.py MODULE FILE-DESCRIPTOR --device D [--tiny].
 
-It says which items there are, takes lines ``prepare NAME`` and ``run NAME`` from its standard input, and tells of each,
-a line of JSON at a time, through the descriptor: what a program prints is no answer. It may be killed at any time.
+It lists its items, reads lines ``prepare NAME`` and ``run NAME`` from standard input, and reports on each through the
+descriptor, a line of JSON at a time; standard output is for the programs' own output. It may be killed at any time.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Values = dict[str, Any]
 
 
 class Skip(Exception):
-    """An item has nothing to do on this device, and says why."""
+    """Raised by an item that doesn't apply to this device, with the reason."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how large: what every item is given."""
+    """The device and the size, an argument of every item."""
 
-    device: str  # whose tensors compiled functions take: "cuda", in a rehearsal "cpu"
+    device: str  # of the tensors of compiled functions: "cuda", in a rehearsal "cpu"
     tiny: bool = False
-    report: Callable[[Values], None] = print  # what is known before the item is over
-    limit: float = 1e9  # the item's seconds
+    report: Callable[[Values], None] = print  # for values that are known before the item is over
+    limit: float = 1e9  # seconds for the item
 
     def synchronize(self) -> None:
         if self.device == "cuda":
@@ -47,21 +47,21 @@ class Setting:
 
 @dataclass(frozen=True)
 class Item:
-    """Something to find out. ``run`` gives its values, or raises; a generator yields once, when it can be timed."""
+    """A measurement or test. ``run`` returns its values or raises; a generator yields once, when it can be timed."""
 
     name: str
     run: Callable[[Setting], Values] | Callable[[Setting], Generator[None, None, Values]]
     limit: float = 60.0  # seconds
-    group: str = ""  # items that follow each other and are prepared side by side
-    together: int = 1  # how many of the group at a time
-    environment: dict[str, str] = field(default_factory=dict)  # of its process
+    group: str = ""  # consecutive items of one group are prepared side by side
+    together: int = 1  # number of items of the group that are prepared together
+    environment: dict[str, str] = field(default_factory=dict)  # for its process
 
     def told(self) -> Values:
         return {key: value for key, value in vars(self).items() if key != "run"}
 
 
 def forget() -> None:
-    """What one item left behind is not the next one's."""
+    """Resets global state between items."""
     gc.collect()
     if "torch" in sys.modules:
         import torch
@@ -114,12 +114,12 @@ def main() -> None:
             traceback.print_exc()
             message = {"status": "failed", "error": f"{type(error).__name__}: {error}"[:2000]}
         if verb == "run" or message["status"] != "passed":
-            work = None  # with all that it holds
+            work = None  # releases everything that it holds
             forget()
         tell(end=name, seconds=time.monotonic() - start, **message)
 
 
 if __name__ == "__main__":
-    from worker import main as work  # so that there is one Skip: the items import it from here, too
+    from worker import main as work  # so that Skip is one class: the items import it from `worker`, too
 
     work()

@@ -1,7 +1,7 @@
-"""Matrix products compiled for the CPU, by shape and dtype, beside eager: of few and of many rows, by matrices that lie
-transposed (linear) and straight (mm), and attention. The least of some rounds.
+"""Matrix products compiled for the CPU, by shape and dtype, against eager: of few and of many rows, by matrices that
+are transposed (linear) and not (mm), and attention. Times are the minimum over some rounds.
 
-TORCH_PJRT_KERNELS=0 times what XLA does alone.
+TORCH_PJRT_KERNELS=0 times XLA alone.
 """
 
 from __future__ import annotations

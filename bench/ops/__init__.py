@@ -1,11 +1,11 @@
-"""Every op of PyTorch's OpInfo database beside eager: forward and backward, call by call and compiled, sorted by ratio.
+"""Every op of PyTorch's OpInfo database against eager: forward and backward, interpreted and compiled, sorted by ratio.
 
-The largest size comes first. What was measured is kept in bench/out/ops.jsonl on the way, a line for each (op, dtype,
-size), and a later run goes on from there: remove the file to measure anew, or name what is. The ops are run by a
-process of their own, which may hang or die: then that op is named, and another process goes on with the next.
-TORCH_PJRT_BENCH_OPS names some of the ops (these are measured once more), TORCH_PJRT_BENCH_SIZES some of the sizes,
-TORCH_PJRT_BENCH_DTYPES some of the dtypes, TORCH_PJRT_BENCH_SECONDS ends the run. `./dev python bench/ops` writes what
-is slowest into docs/ops.md, `./dev python bench/ops rows` only the rows of the ops that were measured.
+The largest size comes first. Results are stored in bench/out/ops.jsonl, a line for each (op, dtype, size), and a later
+run continues from there: remove the file to measure everything again, or name ops. The ops run in a process of their
+own, which may hang or die: that op is then named, and another process continues with the next.
+TORCH_PJRT_BENCH_OPS names some of the ops (these are measured again), TORCH_PJRT_BENCH_SIZES some of the sizes,
+TORCH_PJRT_BENCH_DTYPES some of the dtypes, and TORCH_PJRT_BENCH_SECONDS ends the run. `./dev python bench/ops` writes
+the slowest ops to docs/ops.md, `./dev python bench/ops rows` only the rows of the measured ops.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from measure import Result
 from ops.kept import KEPT, SIZES, Timed, Unit, keep, kept
 
 DTYPES = ("float32", "bfloat16", "int64")
-# Memory stays the process's: else what else lies there decides which side pays for the page faults of fresh memory.
+# Memory stays with the process: otherwise its other use decides which side pays for page faults of fresh memory.
 MALLOC = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=17179869184:glibc.malloc.arena_max=1"
-LIMIT = 40.0  # seconds for one unit: what takes longer is named
-START = 60.0  # what a process takes until it listens
-MOST_UNITS = 150  # of one process: programs stay in its memory
+LIMIT = 40.0  # seconds for one unit; slower ones are named
+START = 60.0  # seconds until a process listens
+MOST_UNITS = 150  # of one process, whose memory keeps programs
 WORKER = Path(__file__).resolve().parent / "worker.py"
 
 
 class Worker:
-    """A process that measures the units that it is given, one after the other."""
+    """A process that measures units, one after the other."""
 
     def __init__(self, script: Path | None = None, threads: int = 1) -> None:
         last = ",".join(map(str, sorted(os.sched_getaffinity(0))[-threads:]))
@@ -47,7 +47,7 @@ class Worker:
         self.done = 0
 
     def measure(self, unit: tuple[str | int, ...], limit: float = LIMIT) -> dict[str, Any]:
-        """What it says of the unit: "timed", or why there is nothing in "left_out"."""
+        """Returns its answer for the unit: "timed", or the reason in "left_out"."""
         assert self.process.stdin
         assert self.process.stdout
         most = limit + (START if self.done == 0 else 0)
@@ -83,7 +83,7 @@ def named(names: str | None, of: Any) -> list[str]:
 
 
 def wanted() -> list[Unit]:
-    """The largest first."""
+    """Returns the units to measure, the largest first."""
     import torch
 
     from tests.ops.opinfo import OPS, UNSUPPORTED
@@ -102,7 +102,7 @@ def wanted() -> list[Unit]:
 
 
 def measure() -> list[Result]:
-    """The slowest, of each op once."""
+    """Returns the slowest result of each op."""
     ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
     units = wanted()
     KEPT.parent.mkdir(exist_ok=True)
@@ -127,5 +127,5 @@ def measure() -> list[Result]:
 
 
 def slowest(timed: list[Timed]) -> list[Timed]:
-    """At the largest size, what does work there."""
+    """Returns results at the largest size, of ops that do work there, the slowest first."""
     return sorted((one for one in timed if one.size == max(SIZES) and one.works), key=lambda one: -one.ratio)

@@ -1,6 +1,6 @@
-"""./dev python bench/ops: the table of docs/ops.md, of what `./dev bench ops` measured last.
+"""./dev python bench/ops: writes the table of docs/ops.md from the last results of `./dev bench ops`.
 
-With `rows`: only the rows of what was measured, where that is a part of the ops.
+With `rows`, only the rows of the measured ops are written, if these are a part of all ops.
 """
 
 import sys

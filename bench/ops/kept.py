@@ -1,4 +1,4 @@
-"""What was measured, on disk: bench/out/ops.jsonl, of each (op, dtype, size) the last line."""
+"""The results on disk: bench/out/ops.jsonl, whose last line for each (op, dtype, size) counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "bench/out/ops.jsonl"
 SIZES = (1_000, 30_000, 1_000_000)  # elements of the largest tensor
-LAUNCH = 50e-6  # seconds: what eager does faster at the largest size touches no data, as a view
+LAUNCH = 50e-6  # seconds: ops that eager runs faster at the largest size touch no data, such as views
 
 
 class Unit(NamedTuple):
@@ -35,7 +35,7 @@ class Timed:
 
     @property
     def works(self) -> bool:
-        """Does the op touch its elements, and not only say how they are looked at?"""
+        """Whether the op touches its elements, instead of only changing the layout."""
         return self.eager > LAUNCH
 
 
@@ -44,7 +44,7 @@ class Kept:
     timed: list[Timed] = field(default_factory=list)
     left_out: dict[Unit, str] = field(default_factory=dict)
     units: list[Unit] = field(default_factory=list)
-    machine: dict[str, Any] = field(default_factory=dict)  # of the last one
+    machine: dict[str, Any] = field(default_factory=dict)  # of the last result
 
 
 def keep(unit: Unit, answer: dict[str, Any], machine: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A sample of an op, made as large as is asked for."""
+"""Samples of ops, enlarged to a given size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 
 class LeftOut(Exception):
-    """There is nothing to measure, and why."""
+    """Raised if there is nothing to measure, with the reason."""
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
@@ -18,9 +18,9 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def larger(tree: Any, size: int) -> Any:
-    """With about ``size`` elements in the largest tensor: each dimension above 1 is repeated as often.
+    """Returns the sample with about ``size`` elements in the largest tensor: each dimension above 1 is repeated.
 
-    So shapes still fit each other, and numbers are still those that the op takes.
+    Shapes still match each other, and values are still valid for the op.
     """
     given = [x for x in tensors(tree) if x.numel()]
     most = max(given, key=torch.Tensor.numel)
@@ -37,7 +37,7 @@ def larger(tree: Any, size: int) -> Any:
 
 
 def chosen_sample(op: Any, dtype: torch.dtype, size: int, needs_grad: bool) -> tuple[Any, Any, Any]:
-    """The first whose tensors can be made so large."""
+    """Returns the first sample that can be made so large."""
     for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=needs_grad), 12):
         tree = (sample.input, sample.args, sample.kwargs)
         if not any(x.numel() > 1 for x in tensors(tree)):

@@ -1,4 +1,4 @@
-"""The table of docs/ops.md, of what is kept in bench/out/ops.jsonl."""
+"""The table of docs/ops.md, from the results in bench/out/ops.jsonl."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import re
 from ops.kept import LAUNCH, ROOT, SIZES, Kept, Timed, kept
 
 DOCUMENT, START, END = ROOT / "docs/ops.md", "<!-- made by bench/ops -->\n", "<!-- end of it -->"
-ABOVE = 2.0  # what the document names
+ABOVE = 2.0  # the least ratio in the document
 DIRECTIONS = {"forward": "", "backward": ", backward"}
 
 
 def share(timed: list[Timed]) -> str:
-    """| ratio below which a half, nine tenths and all but a hundredth are |"""
+    """Returns table cells with the median, the 90th and the 99th percentile of the ratios."""
     ratios = sorted(one.ratio for one in timed)
     return " | ".join(f"{ratios[min(len(ratios) - 1, int(part * len(ratios)))]:.2f}" for part in (0.5, 0.9, 0.99))
 
 
 def table(all_of: Kept | None = None) -> str:
-    """At the largest size, what takes more than ABOVE times what eager does; and how the others are spread."""
+    """Returns a table of ops that take more than ABOVE times as long as eager at the largest size, with percentiles."""
     all_of = all_of or kept()
     largest = max(SIZES)
     timed = [one for one in all_of.timed if one.works or one.size < largest]
@@ -76,7 +76,7 @@ Key = tuple[str, str, str]
 
 
 def renewed(made: str, all_of: Kept | None = None) -> str:
-    """A table that was made before, with the rows of what is kept measured anew. How all are spread stays."""
+    """Returns an older table with new rows for the stored results; percentiles of all ops are unchanged."""
     all_of = all_of or kept()
     ratios: dict[Key, dict[str, float]] = {}
     for one in all_of.timed:
@@ -100,7 +100,7 @@ def renewed(made: str, all_of: Kept | None = None) -> str:
 
 
 def write_document(rows_alone: bool = False) -> None:
-    """`rows_alone`: of what is kept, where that is not all."""
+    """Writes the document; with `rows_alone` only rows of stored results, if these are a part of all ops."""
     text = DOCUMENT.read_text()
     before, _, rest = text.partition(START)
     made, _, after = rest.partition(END)

@@ -1,4 +1,4 @@
-"""Measures what it is told: a line of JSON in, (op, dtype, size), a line out. On one processor, in seconds of that."""
+"""Measures units: reads a line of JSON, (op, dtype, size), and writes a line, in seconds of one processor."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ops.samples import LeftOut, chosen_sample, tensors  # noqa: E402
 from tests.ops.opinfo import OPS, to_device  # noqa: E402
 from torch_pjrt import _C  # noqa: E402
 
-MOST = 0.5  # seconds of eager: what takes longer is left out
+MOST = 0.5  # seconds of eager; slower ops are left out
 ROUNDS = 5
 WAYS = (("by calls", "never"), ("compiled", "first"))
 
 
 def calls(op: Any, made: tuple[Any, Any, Any], backward: bool) -> Callable[[], None] | None:
-    """The op on these; or its backward."""
+    """Returns a call of the op on these, or of its backward."""
     leaves = [x for x in tensors(made) if x.requires_grad]
     device = any(x.device.type == "pjrt" for x in tensors(made))
 
@@ -58,7 +58,7 @@ def calls(op: Any, made: tuple[Any, Any, Any], backward: bool) -> Callable[[], N
 
 
 def timed(name: str, dtype: str, size: int) -> Iterator[tuple[str, str, float, float]]:
-    """(direction, way, seconds of eager, ours)."""
+    """Yields (direction, way, seconds of eager, ours)."""
     op, kind = OPS[name], getattr(torch, dtype)
     has_gradient = kind.is_floating_point and op.supports_autograd and kind in op.supported_backward_dtypes("cpu")
     made = chosen_sample(op, kind, size, has_gradient)
@@ -98,8 +98,8 @@ def answer(unit: list[Any]) -> dict[str, Any]:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what ops print
-    gc.freeze()  # in_turns() collects what is garbage each time, and would look at all modules
+    os.dup2(2, 1)  # for output of ops
+    gc.freeze()  # in_turns() collects garbage each time, and would traverse all modules
     for line in sys.stdin:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
         answers.flush()

@@ -1,8 +1,8 @@
-"""Programs as people write them, at tiny sizes: first pass and second of each on eager CPU and on the device, in turns,
+"""Programs as people write them, at tiny sizes: first and second pass of each on eager CPU and on the device, in turns,
 each in a process of its own with a cold cache, on one core. TORCH_PJRT_BENCH_SCRIPTS names some of them.
 
-Compared are the processor's seconds of all of a process's threads, background compiles included: what a pass takes on a
-core of its own, however busy this machine is. The clock's are printed beside them.
+The comparison is of processor time of all of a process's threads, including background compiles: the time of a pass on
+a core of its own, independent of other load on the machine. Wall times are printed next to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 FILES = ("frameworks", "generating", "learning", "networks", "sciences")
-ROUNDS = 2  # of each side, in turns; the lesser counts
+ROUNDS = 2  # for each side, in turns; the minimum counts
 MEAN, MOST = 1.1, 1.5
 
 
@@ -31,7 +31,7 @@ def program(name: str) -> Callable[[str], object]:
 
 
 def names(*decorators: str) -> dict[str, str]:
-    """Of each program with one of these decorators, its file. Read in the text: libraries are for who runs it."""
+    """Returns the file of each program with one of these decorators; it reads the text, without importing libraries."""
     found = {}
     for file in FILES:
         lines = (HERE / f"{file}.py").read_text().splitlines()
@@ -57,7 +57,7 @@ def run(name: str, device: str) -> dict[str, Any]:
 
 
 def differ(ours: list[float], theirs: list[float]) -> str:
-    """How far apart the numbers are, if too far."""
+    """Returns how far apart the numbers are if they differ too much, else ""."""
     if len(ours) != len(theirs):
         return f"{len(ours)} numbers, eager {len(theirs)}"
     off = max((abs(a - b) / (1 + abs(b)) for a, b in zip(ours, theirs, strict=True)), default=0.0)

@@ -1,4 +1,4 @@
-"""Programs that leave their loop to a library: transformers' Trainer, accelerate, Lightning and its Fabric."""
+"""Programs whose loop is a library's: transformers' Trainer, accelerate, Lightning and its Fabric."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def fabric_loop(device: str) -> object:
 
 @draws
 def preferences_as_trl(device: str) -> object:
-    """Direct preference optimisation, as TRL's DPOTrainer has it: a policy, its reference, pairs of texts."""
+    """Direct preference optimization, as in TRL's DPOTrainer: a policy, its reference, pairs of texts."""
     torch.manual_seed(0)
     policy, reference = (GPT2LMHeadModel(GPT2Config(**TINY)).to(device) for _ in range(2))
     reference.load_state_dict(policy.state_dict())

@@ -1,4 +1,4 @@
-"""Networks that are trained by a loop of one's own: pictures, texts, sounds, graphs."""
+"""Networks with training loops of their own: pictures, texts, sounds, graphs."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def nanogpt(device: str) -> object:
 @draws
 @torch.no_grad()
 def nanogpt_sampling(device: str) -> object:
-    """As its sample.py has it: no cache, the text so far is cropped and read anew."""
+    """Samples as nanoGPT's sample.py does: without a cache, the cropped text is read again for each token."""
     torch.manual_seed(0)
     net = _NanoGPT().to(device).eval()
     tokens = torch.zeros(1, 1, dtype=torch.long, device=device)
@@ -174,7 +174,7 @@ def nanogpt_sampling(device: str) -> object:
 
 @person
 def word_lstm(device: str) -> object:
-    """As PyTorch's example word_language_model."""
+    """Trains a model like PyTorch's example word_language_model."""
     torch.manual_seed(0)
     embedding, lstm, head = (m.to(device) for m in (nn.Embedding(300, 32), nn.LSTM(32, 32, 2), nn.Linear(32, 300)))
     parameters = [*embedding.parameters(), *lstm.parameters(), *head.parameters()]
@@ -265,7 +265,7 @@ def graph_attention(device: str) -> object:
 @person
 @torch.no_grad()
 def spectrograms(device: str) -> object:
-    """What torchaudio's transforms do: a mel spectrogram in decibels, deltas, and back by Griffin and Lim."""
+    """Computes torchaudio's transforms: a mel spectrogram in decibels, deltas, and the inverse by Griffin and Lim."""
     torch.manual_seed(0)
     window = torch.hann_window(256).to(device)
     banks = torch.rand(129, 32).to(device)
@@ -291,7 +291,7 @@ def spectrograms(device: str) -> object:
 
 @person
 def detection(device: str) -> object:
-    """Anchors, their overlaps with boxes, a head for classes and one for offsets, and the best boxes apart."""
+    """Trains a detector: anchors, their overlaps with boxes, a head for classes and one for offsets, then NMS."""
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU()).to(device)
     classes, offsets = nn.Conv2d(32, 3, 1).to(device), nn.Conv2d(32, 4, 1).to(device)

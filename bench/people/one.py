@@ -1,4 +1,4 @@
-"""One program in this process: ``python -m people.one NAME DEVICE`` prints the seconds of two passes."""
+"""Runs one program: ``python -m people.one NAME DEVICE`` prints the seconds of two passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 
 import torch
-import torch._dynamo  # what an optimizer imports when it is first made
+import torch._dynamo  # the first optimizer imports it
 
 import people
 from people.person import flat
@@ -19,7 +19,7 @@ def main() -> None:
     if device == "pjrt":
         import torch_pjrt
 
-        torch.pjrt.init()  # the plugin is there
+        torch.pjrt.init()  # loads the plugin before the timing
     told: dict[str, object] = {"wall": [], "cpu": []}
     for _ in range(2):
         wall, cpu = time.perf_counter(), time.process_time()

@@ -8,7 +8,7 @@ import torch
 
 Values = "list[float] | torch.Tensor"
 PROGRAMS: dict[str, Callable[[str], object]] = {}
-# Of those that draw on the device (dropout, samples), whose numbers are other ones there: not compared.
+# Programs that draw on the device (dropout, samples): their numbers differ and are not compared.
 DRAWS: set[str] = set()
 
 

@@ -42,7 +42,7 @@ def neural_ode(device: str) -> object:
 @person
 @torch.no_grad()
 def adaptive_ode(device: str) -> object:
-    """A step that is halved until its error is small: reads a number in each."""
+    """Halves a step until its error is small; each step reads a number."""
     x = torch.tensor([1.0, 0.5]).to(device)
 
     def f(x: torch.Tensor) -> torch.Tensor:
@@ -234,7 +234,7 @@ def bayesian_gamma(device: str) -> object:
 @person
 @torch.no_grad()
 def bodies(device: str) -> object:
-    """A simulation that is read in each step."""
+    """A simulation with a read in each step."""
     torch.manual_seed(0)
     x, v, mass = torch.randn(80, 3).to(device), torch.zeros(80, 3).to(device), torch.rand(80).to(device)
     energies = []

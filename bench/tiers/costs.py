@@ -1,11 +1,12 @@
-"""What graphs cost to compile, and steps to record and run call by call, beside what src/engine/tier/cost.cpp predicts.
+"""Costs of compiling graphs, and of recording and interpreting steps, against the predictions of
+src/engine/tier/cost.cpp.
 
-Of every network of models/ at its small size, forward and training, of the loops of loops.py, and of single graphs
-below: processor time, as wall time is the machine's other work too. What a step runs, recording included, is the least
-of several; what it compiles, all of its graphs together.
+The graphs are those of every network of models/ at its small size, forward and training, of the loops of loops.py, and
+single graphs below. Times are of the processor, because other work affects wall time. The time of a step, including
+recording, is the minimum of several; compile time is the sum over all graphs.
 
-Only predictions are compared with each other, so a machine that is slower in everything is the same to them, and so is
-one whose caches others use. The factor that all measurements have in common is told, and what is left is judged.
+Only the ratios between predictions are judged, so a machine that is slower in everything, or whose caches others use,
+gives the same result. The common factor of all measurements is reported, and the deviations from it are judged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from models.catalogue import CATALOGUE, Case, case
 from models.resnet import resnet18
 from torch_pjrt import _C
 
-STEPS = 6  # the first two make what is made once
+STEPS = 6  # the first two include one-time work
 MEDIAN, NINE_OF_TEN = 1.3, 2.0
 
 
@@ -36,7 +37,7 @@ def synced(graph: Callable[[], list[torch.Tensor]]) -> Step:
 
 
 def trained(net: nn.Module, *shape: int) -> Step:
-    """Forward and backward: the gradients are pending."""
+    """Returns a step of forward and backward that leaves gradients pending."""
     net, x = net.to("pjrt"), torch.rand(shape).to("pjrt")
 
     def gradients() -> list[torch.Tensor]:
@@ -67,7 +68,7 @@ def on(shape: tuple[int, ...], function: Callable[[torch.Tensor], torch.Tensor])
 def chained(times: int, function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     def run(x: torch.Tensor) -> torch.Tensor:
         for i in range(times):
-            x = function(x) + i % 7  # no loop with a period
+            x = function(x) + i % 7  # prevents a loop with a period
         return x
 
     return run
@@ -125,7 +126,7 @@ def all_of_them() -> Iterator[tuple[str, Callable[[], Step]]]:
 
 
 def logged(step: Step) -> tuple[float, list[dict]]:
-    """Processor seconds of one step, and what the core tells of its graphs."""
+    """Returns processor seconds of one step, and the core's log of its graphs."""
     torch_pjrt.sync()
     torch.pjrt.synchronize()
     start = time.process_time()
@@ -148,7 +149,7 @@ def step_by_calls(make: Callable[[], Step]) -> tuple[float, float]:
 
 
 def compiles(make: Callable[[], Step]) -> tuple[float, float]:
-    """Of all graphs of three steps."""
+    """Returns the predicted and the measured compile time of all graphs of three steps."""
     _C.set_compile_policy("every")
     step = make()
     made = [entry for _ in range(3) for entry in logged(step)[1] if "compile_cpu_seconds" in entry]
@@ -156,7 +157,7 @@ def compiles(make: Callable[[], Step]) -> tuple[float, float]:
 
 
 def summary(what: str, factors: list[float], common: float) -> list[Result]:
-    """By which factor predictions are off, either way: of the median graph, and of nine of ten."""
+    """Returns by which factor predictions are off, in either direction: for the median, and the 90th percentile."""
     off = sorted(max(f / common, common / f) for f in factors)
     of_ten = off[min(len(off) - 1, int(0.9 * len(off)))]
     return [
@@ -173,7 +174,7 @@ def measure() -> list[Result]:
     factors: dict[str, list[float]] = {"compile": [], "a step by calls": []}
     before = os.environ.get("TORCH_PJRT_COMPILE", "auto")
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a table of one processor
+    torch.set_num_threads(1)  # the predictions are for one processor
     _C.start_log()
     try:
         for name, make in all_of_them():
@@ -181,7 +182,7 @@ def measure() -> list[Result]:
                 torch.manual_seed(0)
                 said, took = measured(make)
                 gc.collect()
-                if not took:  # in the programs of a graph above
+                if not took:  # an earlier graph compiled the same programs
                     continue
                 factors[what].append(said / took)
                 results.append(Result(f"{name}: {what}", said, took, said / took, None, against="measured"))

@@ -1,10 +1,10 @@
-"""Total seconds of loops.py's programs, from cold caches, over 1 to 10,000 steps: against eager mode and against
-TORCH_PJRT_COMPILE=first, of which the lesser is the floor.
+"""Total seconds of loops.py's programs, with cold caches, over 1 to 10,000 steps: against eager mode and against
+TORCH_PJRT_COMPILE=first. The lesser of these two is the floor.
 
-Both sides, and `first`, run in turns, each in a process of its own with one thread, all on one processor. The clock is
-the time that the process had of it, compiles in the background included: on a machine that does nothing else that is
-the time that goes by, and on a shared one nobody else's work is in it. A process takes as many steps as fit into its
-time; what comes after is extrapolated from the last of them, and said so (~).
+The sides run in turns, each in a process of its own with one thread, all on one processor. Times are processor times of
+the process, including background compiles: on an idle machine these are wall times, and on a shared one they exclude
+other work. A process runs as many steps as fit into its time; later steps are extrapolated from the last ones, and
+marked (~).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from measure import Result
 BENCH = Path(__file__).resolve().parent.parent
 OUT = BENCH / "out"
 STEPS = (1, 10, 100, 1000, 10_000)
-SECONDS = float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "20"))  # of one process
-LEAST = 6  # steps, however long they take: the first may compile
+SECONDS = float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "20"))  # for one process
+LEAST = 6  # steps, independent of their time: the first may compile
 ROUNDS = int(os.environ.get("TORCH_PJRT_BENCH_ROUNDS", "1"))
-SHARE, MORE = 1.25, 0.3  # the bar: of the floor, and seconds
+SHARE, MORE = 1.25, 0.3  # the target: a ratio to the floor, and additional seconds
 SIDES = {"eager": ("cpu", "auto"), "auto": ("pjrt", "auto"), "first": ("pjrt", "first")}
 
 
 @dataclasses.dataclass
 class Curve:
-    """Seconds at the ends of steps, as far as was measured."""
+    """Times at the ends of steps, as far as they were measured."""
 
     times: list[float]
 
     def at(self, step: int) -> tuple[float, bool]:
-        """And whether that was measured."""
+        """Returns the time after a step, and whether it was measured."""
         count = len(self.times)
         if step <= count:
             return self.times[step - 1], True
@@ -51,7 +51,7 @@ class Curve:
 
 
 def run(name: str, device: str) -> None:
-    """Prints the seconds at which each step was over. What starts a device is not part of a loop."""
+    """Prints the time at the end of each step, without the start of the device."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     (torch.ones(2).to(device) + 1).cpu()

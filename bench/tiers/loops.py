@@ -1,6 +1,6 @@
-"""Loops as people write them, small enough that the stretch before the compile matters, for floor.py and costs.py.
+"""Loops as people write them, small enough that the time before the compile matters, for floor.py and costs.py.
 
-Each is a function of a device that gives the work of one step; it ends with a read, as such loops do.
+Each is a function of a device that returns the work of one step, which ends with a read, as such loops do.
 """
 
 from __future__ import annotations

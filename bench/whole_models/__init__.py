@@ -1,13 +1,13 @@
-"""Ten models at batch 4, and GPT-2 and a Llama-like one decoding, prefilling 512 tokens and learning, in float32 and in
-bfloat16 (autocast; a model that decodes is of it), with two threads: ours, with parameters frozen or not, over the
-faster of Inductor and frozen Inductor, a training step over eager, and over Inductor, which compiles the optimizer too;
-a step in one program over the same by torch.compile.
+"""Ten models at batch 4, and GPT-2 and a Llama-like one decoding, prefilling 512 tokens and training, in float32 and in
+bfloat16 (autocast; a decoding model has the dtype itself), with two threads. Inference, with parameters frozen or not,
+is compared with the faster of Inductor and frozen Inductor; a training step with eager, and with Inductor, which
+compiles the optimizer, too; a step in one program with the same step by torch.compile.
 
-What was measured is kept in bench/out/models.jsonl on the way, a line for each (model, what, dtype), and a later run
-goes on from there: remove the file to measure anew, or name what is. Each model is run by a process of its own, which
-may hang or die: then that is what its line says. TORCH_PJRT_BENCH_MODELS names some of the models (these are measured
-once more), TORCH_PJRT_BENCH_DTYPES some of the dtypes, TORCH_PJRT_BENCH_SECONDS ends the run. With
-TORCH_PJRT_BENCH_THREADS=1 the clock is the processor's, for a machine that is shared; its lines are kept apart.
+Results are stored in bench/out/models.jsonl, a line for each (model, what, dtype), and a later run continues from
+there: remove the file to measure everything again, or name models. Each model runs in a process of its own, which may
+hang or die: its line then says so. TORCH_PJRT_BENCH_MODELS names some of the models (these are measured again),
+TORCH_PJRT_BENCH_DTYPES some of the dtypes, and TORCH_PJRT_BENCH_SECONDS ends the run. With TORCH_PJRT_BENCH_THREADS=1
+times are of the processor, for a shared machine; its lines are stored in another file.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ops import Worker, named
 
 LANGUAGE = ("gpt2", "llama")
 DTYPES = ("float32", "bfloat16")
-ONE_PROGRAM = "ours, one program"  # as the worker calls it
+ONE_PROGRAM = "ours, one program"  # the worker's name for it
 INFERENCE, STEP, PREFILL, DECODE = "inference", "training step", "prefill", "decode"
-TARGETS = {INFERENCE: 1.2, STEP: 1.15}  # of one model
+TARGETS = {INFERENCE: 1.2, STEP: 1.15}  # for one model
 WORKER = Path(__file__).resolve().parent / "worker.py"
 THREADS = int(os.environ.get("TORCH_PJRT_BENCH_THREADS", "2"))
 KEPT = ROOT / f"bench/out/models{'' if THREADS == 2 else f'_{THREADS}'}.jsonl"
-LIMIT = 900.0  # seconds for one line: Inductor compiles twice, which takes minutes where others work beside
+LIMIT = 900.0  # seconds for one line, in which Inductor compiles twice
 
 
 class Unit(NamedTuple):
@@ -53,7 +53,7 @@ def units() -> list[Unit]:
 
 
 def kept(path: Path = KEPT) -> dict[Unit, dict[str, Any]]:
-    """Of each the last."""
+    """Returns the last result of each unit."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {Unit(*told["unit"]): told for told in map(json.loads, lines)}
 
@@ -66,7 +66,7 @@ def result(unit: Unit, seconds: dict[str, float]) -> Result:
 
 
 def of_steps(unit: Unit, seconds: dict[str, float]) -> list[Result]:
-    """What result() does not tell of a training step."""
+    """Returns the results of a training step that result() leaves out."""
     if unit.what != STEP or ONE_PROGRAM not in seconds:
         return []
     one, two, name = seconds[ONE_PROGRAM], seconds["ours"], ", ".join(unit)
@@ -78,7 +78,7 @@ def of_steps(unit: Unit, seconds: dict[str, float]) -> list[Result]:
 
 
 def means(found: dict[Unit, Result]) -> list[Result]:
-    """Geometric ones, of the models' ratios."""
+    """Returns the geometric means of the models' ratios."""
     ratios: dict[tuple[str, str], list[Result]] = {}
     for unit, one in found.items():
         ratios.setdefault((unit.what, unit.dtype), []).append(one)

@@ -1,4 +1,4 @@
-"""Measures what it is told: a line of JSON in, (model, what, dtype), a line out, the least seconds of each way."""
+"""Measures units: reads a line of JSON, (model, what, dtype), and writes a line with the minimal times of each way."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def step(made: Case, compiled: Compiled, dtype: str) -> Run:
 
 
 def one_program(made: Case, dtype: str) -> Run:
-    """The same step by compile_step, on the device."""
+    """Returns the same step by compile_step, on the device."""
     model, inputs, target = made.model.to("pjrt").train(), [x.to("pjrt") for x in made.inputs], made.target.to("pjrt")
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
 
@@ -83,7 +83,7 @@ def prefill(made: Case, compiled: Compiled, dtype: str) -> Run:
 
 
 def one_token(made: Case, compiled: Compiled, dtype: str) -> Run:
-    """The model is of the dtype itself: transformers' static cache takes no two."""
+    """Returns a decoding step. The model has the dtype itself: transformers' static cache can't mix two."""
     return decode.step(made.model.to(getattr(torch, dtype)), compiled)
 
 
@@ -147,7 +147,7 @@ def answer(unit: list[Any]) -> dict[str, Any]:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what models print
+    os.dup2(2, 1)  # for output of models
     for line in sys.stdin:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
         answers.flush()

@@ -1,6 +1,7 @@
-"""A world in one process: a Llama's step on four devices beside one device's, launches, collectives, memory.
+"""A world in one process: a step of Llama on four devices against one device, launches, collectives, memory.
 
-Each way is a process of its own, as a world has to begin before its device is used; they take turns, on the same cores.
+Each way is a process of its own, because a world has to begin before its device is used; they take turns, on the same
+cores.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":  # a way of its own, started by measure()
+if __name__ == "__main__":  # a process for one way, which measure() started
     sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
 
 from measure import Result, compare_timed, count, seconds  # noqa: E402
 
 RANKS, ROUNDS = 4, 9
 SIZES = {"WIDTH": 256, "HEADS": 8, "LAYERS": 4, "LENGTH": 64, "VOCABULARY": 512, "BATCH": 8}
-BYTES = {"4 kB": 1 << 12, "256 kB": 1 << 18, "16 MB": 1 << 24}  # a device
+BYTES = {"4 kB": 1 << 12, "256 kB": 1 << 18, "16 MB": 1 << 24}  # per device
 
 
 def step_of(model: Any, tokens: Any, captured: bool = False) -> Callable[[], object]:
-    """A step of training; `captured`: by compile_step."""
+    """Returns a training step; with `captured`, by compile_step."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -55,7 +56,7 @@ def llama() -> Any:
 
 
 def facts_of(step: Callable[[], object]) -> dict[str, int]:
-    """What two steps compile, and what five more do."""
+    """Returns the counters of five steps after two that compile."""
     import torch_pjrt
 
     step()
@@ -77,7 +78,7 @@ def alone() -> tuple[Callable[[], object], dict[str, Any]]:
 
 
 def share_of(model: Any) -> float:
-    """The bytes a device has of the parameters, over what it would have if they divided."""
+    """Returns the bytes of parameters per device, relative to an even division among devices."""
     local = sum(p.to_local().nbytes for p in model.parameters())
     return RANKS * local / sum(p.numel() * p.element_size() for p in model.parameters())
 
@@ -108,7 +109,7 @@ def world(captured: bool = False) -> tuple[Callable[[], object], dict[str, Any]]
 
 
 def launches(mesh: Any) -> dict[str, list[tuple[float, float]]]:
-    """Of a small program and of each collective by size: pairs of our seconds and bare PJRT's, in turns."""
+    """Times a small program and each collective by size: pairs of our seconds and bare PJRT's, in turns."""
     import torch
     from networks import bare, steady_program
 
@@ -152,7 +153,7 @@ def launches(mesh: Any) -> dict[str, list[tuple[float, float]]]:
 
 
 class Worker:
-    """A process that steps when it is told to, and says how long that took."""
+    """A process that steps on request, and reports the time."""
 
     def __init__(self, way: str, **environment: str) -> None:
         command = [sys.executable, __file__, way]
