@@ -1,8 +1,8 @@
-"""Attributes of modules that a function sets, other than to tensors: ``self.length = x.shape[1]``.
+"""Attributes of modules that a function sets to other values than tensors: ``self.length = x.shape[1]``.
 
-A program sets nothing in Python. The effect is nevertheless that of each call where it is the same in each: a second
-run of the function, which finds the attributes as the first one left them, sets nothing else and records the same
-program. Attributes then stay as set, and each call of the program sets them again.
+A program sets nothing in Python, so such effects must be equal in each call. They are if a second run of the function,
+which begins with the attributes that the first one set, sets nothing else and records the same program. The attributes
+then stay set, and each call of the program sets them again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch_pjrt import _C
 from torch_pjrt.capture.finding import names_of
 from torch_pjrt.errors import CaptureError
 
-# What torch.compile, PyTorch's and Lightning's, notes down on the module it is given.
+# Attributes that torch.compile, of PyTorch and of Lightning, sets on a module.
 NOTES_OF_COMPILE = ("_is_torch_compile", "_compile_kwargs")
 
 
 def is_as_before(now: Any, before: Any) -> bool:
-    """Whether a module's attribute holds what it held, or an equal plain value."""
+    """Whether a module's attribute holds the object that it held before, or an equal plain value."""
     if now is before:
         return True
     if type(now) is not type(before):
@@ -52,7 +52,7 @@ class Assigned:
 
 
 def assign(attributes: Iterable[Assigned]) -> None:
-    """Of a call, what the function sets."""
+    """Sets the attributes, as each call of the function does."""
     for each in attributes:
         each.assign()
 
@@ -65,12 +65,12 @@ class Attributes:
         self.before = [(each, names[id(each)] or type(each).__name__, dict(each.__dict__)) for each in modules]
 
     def restore(self) -> None:
-        """Attributes that are new stay: one may tell of hooks, say, that the function has installed."""
+        """Restores old values. New attributes stay: they may show, for instance, that the function installed hooks."""
         for module, _, before in self.before:
             module.__dict__.update(before)
 
     def assigned(self) -> list[Assigned]:
-        """What has another value since."""
+        """Returns the attributes whose values have changed since."""
         return [
             Assigned(module.__dict__, key, value, name)
             for module, name, before in self.before
@@ -80,11 +80,11 @@ class Attributes:
 
 
 class Text:
-    """What a run recorded, to be compared with another run of the same function.
+    """The recording of a run, to compare with that of another run of the same function.
 
     Args:
-        results: tensors, and what is there beside them.
-        state: the tensors that the program takes, and whether each is found anew in every call.
+        results: tensors, and the other leaves of the results.
+        state: the tensors that the program takes, and whether each is looked up again in every call.
     """
 
     def __init__(self, trace: _C.Trace, results: Sequence[Any], state: Sequence[tuple[torch.Tensor, bool]]) -> None:
@@ -108,7 +108,7 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def check_same(first: Text, second: Text, assigned: Sequence[Assigned], again: Sequence[Assigned]) -> None:
-    """Raises CaptureError where a second run sets other attributes, or records another program."""
+    """Raises CaptureError if a second run sets other attributes or records another program."""
     if again:
         sets, why = again[0], "to something else in each call"
     elif not second.is_as(first):
