@@ -1,4 +1,4 @@
-"""The same program on the device and on the CPU, and all that a user can see of its tensors."""
+"""A program on the device and on the CPU, compared in everything that a user can see of its tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEVICE = "pjrt"
 
 
 def same(device: torch.Tensor, host: torch.Tensor) -> None:
-    """Values, and the metadata that views are made of."""
+    """Asserts equal values, and equal metadata that views depend on."""
     assert device.dtype == host.dtype
     assert device.shape == host.shape
     assert device.stride() == host.stride()
@@ -23,7 +23,7 @@ def same(device: torch.Tensor, host: torch.Tensor) -> None:
 
 
 def both(make: Callable[[str], Any]) -> None:
-    """The same program on the device and on the CPU shows the same tensors."""
+    """Asserts that the program shows the same tensors on the device and on the CPU."""
     device, host = make(DEVICE), make("cpu")
     if isinstance(host, torch.Tensor):
         device, host = [device], [host]

@@ -19,7 +19,7 @@ DEVICE = "pjrt"
 
 
 def both(program: Callable[[str], Any], rtol: float = 1e-4, atol: float = 1e-5) -> None:
-    """The same program gives the same tensors on the device and on the CPU."""
+    """Asserts that the program gives the same tensors on the device and on the CPU."""
     device, host = program(DEVICE), program("cpu")
     if isinstance(host, torch.Tensor):
         device, host = [device], [host]
@@ -269,7 +269,8 @@ def test_autocast(dtype: torch.dtype) -> None:
 
     actual, low, exact = program(DEVICE, True), program("cpu", True), program("cpu", False)
     for i, (d, h, e) in enumerate(zip(actual, low, exact, strict=True)):
-        # Against float32, or as the CPU's own: a normed zero lies on either side of ReLU's, as its halves are rounded.
+        # Compared with float32, or with the CPU's own: a normed zero is on either side of ReLU's, because its halves
+        # are rounded.
         like = min((h.detach().float(), e.detach()), key=lambda wanted: (d.detach().cpu().float() - wanted).abs().max())
         torch.testing.assert_close(d.detach().cpu().float(), like, rtol=0.05, atol=0.02)
         if i != 3:  # on the CPU softmax runs in the lower precision, on accelerators in float32
@@ -395,7 +396,7 @@ def test_a_subclass_is_not_asked_whether_memory_can_be_exchanged() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
 def test_a_new_result_is_no_argument(device: str) -> None:
-    """native_dropout's Meta kernel hands its input back in evaluation, where the schema promises a new tensor."""
+    """native_dropout's Meta kernel returns its input in evaluation, where the schema promises a new tensor."""
     x = torch.ones(5, device=device, requires_grad=True)
     y, mask = torch.native_dropout(x, 0.5, False)
     assert y is not x
@@ -421,7 +422,7 @@ FILLS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tens
 
 @pytest.mark.parametrize("name", FILLS)
 def test_gradient_of_a_filled_value(name: str) -> None:
-    """Of each order, without the host: PyTorch's derivatives select what was filled."""
+    """Gradients of each order don't use the host: PyTorch's derivatives select the filled elements."""
 
     def program(device: str) -> list[torch.Tensor]:
         x, value = leaf(device, 3, 4), torch.tensor(0.5).to(device).requires_grad_()

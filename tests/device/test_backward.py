@@ -1,4 +1,4 @@
-"""Where and when a backward runs (Note [Backward]): in the caller's thread, which is told of its beginning and end."""
+"""Where a backward runs (Note [Backward]): in the caller's thread, which sees its beginning and end."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_edges_for_roots() -> None:
 
 
 def test_a_deep_recursion() -> None:
-    """Beyond a hundred backwards within each other torch goes on in threads of a pool."""
+    """Beyond a hundred nested backwards, torch continues in threads of a pool."""
 
     def again(depth: int) -> Any:
         def run(gradient: torch.Tensor) -> None:
@@ -131,7 +131,7 @@ def test_a_deep_recursion() -> None:
 
 
 def test_what_is_computed_again_in_it_ends_no_round() -> None:
-    """A checkpoint's forward moves and reads at the places where the first one did."""
+    """A checkpoint's forward copies and reads at the same places as the first one."""
 
     def block(x: torch.Tensor) -> torch.Tensor:
         scale = torch.arange(256.0).to(DEVICE)  # enough to be a batch

@@ -72,7 +72,7 @@ def test_identity_ties_and_optimizers(there: int, back: int) -> None:
 
 
 def test_a_graph_that_is_still_alive() -> None:
-    """After a backward on the CPU, whose graph the loss still holds, gradients must arrive on the device."""
+    """The loss still holds the graph of a backward on the CPU, but gradients must arrive on the device."""
     model = nn.Linear(3, 1)
     loss = model(torch.ones(2, 3)).sum()
     loss.backward()
@@ -211,7 +211,7 @@ def test_swapping_parameters() -> None:
 
 
 def test_data_assignment_between_devices() -> None:
-    """A habit of older scripts: ``p.data = p.data.to(device)``."""
+    """Older scripts move parameters by ``p.data = p.data.to(device)``."""
     p = nn.Parameter(torch.ones(3))
     p.data = p.data.to(DEVICE)
     (p * 2).sum().backward()

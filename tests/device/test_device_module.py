@@ -30,7 +30,7 @@ def run(server: Server) -> Run:
 
 
 def long_work(size: int = 700, steps: int = 12) -> torch.Tensor:
-    """A product of matrices that is recorded and takes some tenths of a second."""
+    """Returns a recorded chain of matrix products that takes some tenths of a second."""
     x = torch.rand(size, size, device=DEVICE)
     for _ in range(steps):
         x = x @ x / size
@@ -173,7 +173,7 @@ def test_every_function_of_a_device_says_that_there_is_none() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.host_memory
 def test_a_backward_on_the_cpu_starts_no_client(run: Run, count: int) -> None:
-    """Autograd asks for the devices of all backends then, and makes a thread for each."""
+    """Autograd then asks for the devices of all backends, and makes a thread for each."""
     program = f"""
 import torch
 from torch_pjrt import _C
@@ -340,7 +340,7 @@ def test_recording_an_event_starts_nothing(wait: Callable[[torch.Event], None]) 
     event.wait(stream)
     assert torch_pjrt._C.is_pending(before)
     assert torch_pjrt.metrics()["syncs"] == 0
-    wait(event)  # asking starts what was recorded before
+    wait(event)  # a query starts the work recorded before
     assert not torch_pjrt._C.is_pending(before)
     assert torch_pjrt._C.is_pending(after)
     wait(other)
@@ -362,7 +362,7 @@ def test_an_event_is_recorded_again() -> None:
 
 
 def test_an_event_that_takes_the_time_starts_what_is_before_it() -> None:
-    """Else what is measured would run together with what is not."""
+    """Otherwise work before the event would run together with the timed work."""
     x = torch.ones(3).to(DEVICE) * 2
     torch.pjrt.Event(enable_timing=True).record()
     assert not torch_pjrt._C.is_pending(x)
@@ -386,7 +386,7 @@ def test_a_stream_is_done_when_its_work_is() -> None:
     torch.pjrt.synchronize()
     assert stream.query()
     x = long_work()
-    assert not stream.query()  # asking starts what was recorded
+    assert not stream.query()  # a query starts recorded work
     assert not torch_pjrt._C.is_pending(x)
     stream.synchronize()
     assert stream.query()

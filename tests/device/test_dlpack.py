@@ -20,7 +20,7 @@ def address(array: Any) -> int:
 
 
 def aligned(values: list[float]) -> np.ndarray[Any, Any]:
-    """A NumPy array whose memory begins at a multiple of 64 bytes."""
+    """Returns a NumPy array whose memory begins at a multiple of 64 bytes."""
     memory = np.zeros(len(values) * 4 + 64, np.uint8)
     start = -memory.__array_interface__["data"][0] % 64
     array = memory[start : start + len(values) * 4].view(np.float32)
@@ -47,7 +47,7 @@ def test_numpys_array_of_a_tensor() -> None:
     x = torch.arange(6.0, device=DEVICE).reshape(2, 3) + 1
     array = np.asarray(x)
     assert array.tolist() == [[1, 2, 3], [4, 5, 6]]
-    assert address(array) == address(np.asarray(x))  # the device's own memory, so nobody writes to it
+    assert address(array) == address(np.asarray(x))  # the device's own memory, so it must not be written
     assert not array.flags.writeable
     assert np.array(x).flags.writeable
     assert np.asarray(x, dtype=np.int64).tolist() == [[1, 2, 3], [4, 5, 6]]
@@ -93,7 +93,7 @@ def test_export_to_torch() -> None:
     for y in (torch.from_dlpack(x), torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))):
         assert y.device.type == "cpu"
         assert y.tolist() == [1, 1, 1]
-        y[0] = 5  # as documented: whoever writes changes the value
+        y[0] = 5  # as documented: a write changes the value
         assert x.tolist() == [5, 1, 1]
         y[0] = 1
     copy = torch.from_dlpack(x, copy=True)

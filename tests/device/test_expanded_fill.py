@@ -42,7 +42,7 @@ FILLS: dict[str, Callable[[torch.Tensor], object]] = {
     "index_fill_ of columns": lambda x: x.index_fill_(1, ints(x, 0, 2), 7),
     "index_fill_ by a tensor": lambda x: x.index_fill_(1, ints(x, 2), torch.tensor(7.0, device=x.device)),
 }
-# What is added to each element of a place in memory adds up.
+# Additions to the elements of one place in memory add up.
 SUMS: dict[str, Callable[[torch.Tensor], object]] = {
     "one value": lambda x: x.index_put_((ints(x, 0), ints(x, 1)), torch.ones(1, device=x.device), accumulate=True),
     "two of a column": lambda x: x.index_put_(
@@ -81,7 +81,7 @@ def test_memory_is_filled_if_an_element_of_it_is(fill: str, shape: str) -> None:
 @pytest.mark.sampled(4)
 def test_what_is_added_to_the_elements_of_a_place_adds_up(add: str, shape: str, dtype: torch.dtype) -> None:
     class Typed(torch.overrides.TorchFunctionMode):
-        """The values are of the tensor's dtype."""
+        """Gives values the tensor's dtype."""
 
         def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             result = function(*args, **(kwargs or {}))
@@ -96,7 +96,7 @@ def test_what_is_added_to_the_elements_of_a_place_adds_up(add: str, shape: str, 
             assert SUMS[add](x) is x
         shown.append((x.tolist(), memory.tolist(), x.stride()))
     assert shown[0] == shown[1]
-    assert torch_pjrt.metrics()["host_fallbacks"] in ({}, {"aten::nonzero": 1})  # of a mask
+    assert torch_pjrt.metrics()["host_fallbacks"] in ({}, {"aten::nonzero": 1})  # for a mask
 
 
 def test_two_rows_of_one_memory() -> None:

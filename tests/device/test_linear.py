@@ -1,4 +1,4 @@
-"""nn.functional.linear is one node with PyTorch's derivative; what that doesn't know works as on the CPU."""
+"""nn.functional.linear is one node with PyTorch's derivative; calls that it doesn't support work as on the CPU."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def on(device: str, tensors: Tensors, requires_grad: bool = True) -> Tensors:
 
 
 def check(function: Callable[..., object], tensors: Tensors, **tolerances: float) -> None:
-    """The same on the device as on the CPU."""
+    """Asserts that the function gives the same results on the device and on the CPU."""
     ours, theirs = function(*on("pjrt", tensors)), function(*on("cpu", tensors))
     torch.testing.assert_close(ours, theirs, check_device=False, **tolerances)
 
@@ -178,7 +178,7 @@ def test_autocast() -> None:
 
 
 def test_mistakes_are_the_cpus() -> None:
-    _C.set_strict(False)  # else the message is the Meta kernel's
+    _C.set_strict(False)  # otherwise the message is the Meta kernel's
 
     def message(device: str, *shapes: tuple[int, ...]) -> str:
         with pytest.raises(RuntimeError) as caught:

@@ -1,4 +1,4 @@
-"""torch.pjrt's memory: what the device's buffers hold, as users of torch.cuda.memory ask for it."""
+"""torch.pjrt's memory statistics: bytes in the device's buffers, as users of torch.cuda.memory know them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_memory_of_values() -> None:
     assert torch.pjrt.memory_allocated() == before + 4000
     del view
     assert torch.pjrt.memory_allocated() == before
-    # The number that fills it is an argument of the program, eight bytes of its own.
+    # The fill value is an argument of the program, eight bytes of its own.
     assert before + 4000 <= torch.pjrt.max_memory_allocated() <= before + 4008
     torch.pjrt.reset_peak_memory_stats()
     assert torch.pjrt.max_memory_allocated() == before
@@ -104,5 +104,5 @@ def test_memory_stats() -> None:
     stats = torch.pjrt.memory_stats()
     assert stats["allocated_bytes.all.freed"] == 4000
     assert stats["allocation.all.freed"] == 1
-    assert not [name for name in stats if name.startswith("plugin.")]  # the CPU plugin tells nothing
+    assert not [name for name in stats if name.startswith("plugin.")]  # the CPU plugin reports none
     torch.pjrt.empty_cache()

@@ -1,4 +1,4 @@
-"""What an optimizer's state begins with is made before its first step, which is then the same graph as all others."""
+"""Initial optimizer state is made before the first step, which is then the same graph as all others."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_step_that_fails() -> None:
 @pytest.mark.parametrize("name", ["Adam", "SGD, momentum", "SGD, nesterov, one by one"])
 @pytest.mark.parametrize("keyword", [False, True])
 def test_a_closure_is_no_part_of_the_step(name: str, keyword: bool) -> None:
-    """A number of its own is a constant until it changes; those of the optimizer are inputs from the first step on."""
+    """A closure's own number is a constant until it changes; the optimizer's are inputs from the first step on."""
     model = net()
     moved = copy.deepcopy(model).to(DEVICE)
     ours, cpus = OPTIMIZERS[name](moved.parameters()), OPTIMIZERS[name](model.parameters())

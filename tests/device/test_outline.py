@@ -1,4 +1,4 @@
-"""PyTorch's own shape functions judge a call when it is recorded: mistakes raise the CPU's errors, at the call."""
+"""PyTorch's own shape functions check a call when it is recorded: mistakes raise the CPU's errors at the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICE = "pjrt"
 
 
 def fails_alike(call: Callable[[str], object]) -> str:
-    """Raises on both devices, with the same type and words."""
+    """Asserts that the call raises on both devices, with the same type and message; returns the message."""
     with pytest.raises(Exception) as expected:
         call("cpu")
     torch_pjrt.reset_metrics()
@@ -137,7 +137,7 @@ def test_new_memory_in_deterministic_mode() -> None:
         x = torch.zeros(2, device=DEVICE).resize_(4)
         assert x[:2].tolist() == [0.0, 0.0]
         assert x[2:].isnan().all()
-        # Ops that other ops stand for in this mode.
+        # Ops that other ops replace in this mode.
         x = torch.zeros(3, 2, dtype=torch.complex64, device=DEVICE)
         x.scatter_(0, torch.tensor([[1, 2]], device=DEVICE), torch.ones(1, 2, dtype=torch.complex64, device=DEVICE))
         assert x.real.tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]

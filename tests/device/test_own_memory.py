@@ -1,4 +1,4 @@
-"""A device with a memory of its own, as GPUs and TPUs have: made of the CPU plugin by tests/pjrt/own_memory.c."""
+"""A device with a memory of its own, like GPUs and TPUs, made of the CPU plugin by tests/pjrt/own_memory.c."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_no_pointer_leaves_it(run: Run) -> None:
 
 
 def sampled(request: pytest.FixtureRequest) -> list[str]:
-    """A test of other tests takes a sample of them where it is one of a sample."""
+    """Returns the option with which a test that runs other tests passes on that it is one of a sample."""
     return ["--sampled"] if request.config.getoption("--sampled") else []
 
 
@@ -165,7 +165,7 @@ def test_what_others_test(environment: dict[str, str], file: str, request: pytes
 
 
 def test_calls_that_are_known_are_put_together(run: Run) -> None:
-    """Note [Tiers]: graphs of the same calls in ever new orders make no programs after a while."""
+    """Note [Tiers]: after a while, graphs of the same calls in new orders make no more programs."""
     done = run(
         """
         import random, torch, torch_pjrt
@@ -194,10 +194,9 @@ def test_calls_that_are_known_are_put_together(run: Run) -> None:
 
 
 def test_calls_that_differ_in_numbers_are_one_program(run: Run) -> None:
-    """Offsets of views and of writes, factors, what memory is filled with, also where it has no elements.
-
-    The tensors are so large that the host, which runs calls that have not paid for a program, would copy longer than
-    one takes to compile.
+    """Offsets of views and of writes, factors, and fill values, also of memory without elements.
+     The tensors are so large that the host, which interprets calls that don't amortize a program, would copy longer
+    than a compile takes.
     """
     done = run(
         """
@@ -261,7 +260,7 @@ def test_what_can_not_fit_is_not_compiled(run: Run) -> None:
 
 
 def test_what_is_copied_to_the_host_is_warned_of(run: Run) -> None:
-    """Also where the shape of the result depends on data, which costs the cut alone where memory is the host's."""
+    """Results whose shape depends on data warn as well, which cost only the graph cut where memory is the host's."""
     result = run("""
         import torch
         x = torch.ones(3, 70).to("pjrt")
@@ -272,7 +271,7 @@ def test_what_is_copied_to_the_host_is_warned_of(run: Run) -> None:
 
 
 def test_random_programs_by_programs_of_one_call(run: Run) -> None:
-    """The third way that a graph runs: here each call is compiled alone."""
+    """The third tier of running a graph: each call is compiled alone."""
     done = run(
         f"""
         import sys, warnings, torch_pjrt
@@ -289,7 +288,7 @@ def test_random_programs_by_programs_of_one_call(run: Run) -> None:
 
 
 def test_ops_by_programs_of_one_call(environment: dict[str, str], request: pytest.FixtureRequest) -> None:
-    """Some OpInfo entries, in the layouts that the others are tried in by PyTorch's kernels."""
+    """Runs some OpInfo entries, in the layouts in which PyTorch's kernels run the others."""
     file = "tests/ops/test_layouts.py"
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *sampled(request), file, "-k"]
     names = (
@@ -309,7 +308,7 @@ def test_ops_by_programs_of_one_call(environment: dict[str, str], request: pytes
 
 
 def test_tokens_make_no_programs(run: Run) -> None:
-    """The host does the bookkeeping, whose sizes are others in each token, and what grows with a dynamic cache."""
+    """The host computes the integers, such as sizes, of each token, and the calls that grow with a dynamic cache."""
     done = run(
         f"""
         import sys

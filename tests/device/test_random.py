@@ -141,7 +141,7 @@ def test_dropout_backward_uses_the_same_mask() -> None:
 
 @pytest.mark.parametrize("number", [math.inf, math.nan])
 def test_what_dropout_drops_of_no_finite_number_is_nan(number: float) -> None:
-    """A product with 0, as on the CPU, which doesn't hide that a network has overflowed."""
+    """The result is a product with 0, as on the CPU, so it doesn't hide that a network has overflowed."""
     x = torch.full((1000,), number, device=DEVICE, requires_grad=True)
     y = torch.nn.functional.dropout(x, 0.5)
     y.backward(torch.full_like(y, number))
@@ -152,7 +152,7 @@ def test_what_dropout_drops_of_no_finite_number_is_nan(number: float) -> None:
 
 
 def test_an_exponential_is_above_zero() -> None:
-    """A draw in 2^24 rounds to 0 in float16."""
+    """One draw in 2^24 rounds to 0 in float16."""
     torch.manual_seed(0)
     assert torch.empty(1 << 26, device=DEVICE, dtype=torch.float16).exponential_().min() > 0
 
@@ -245,7 +245,7 @@ def test_nothing_runs_on_the_host() -> None:
     "bounds", [(0, 2), (-(2**40), 42), (42, 2**40), (3, 2), (2**62, 2**62 + 1), (-(2**40), None), (2**62,)]
 )
 def test_bounds_of_integers_are_looked_at_as_on_the_cpu(dtype: torch.dtype, bounds: tuple[int | None, ...]) -> None:
-    """Those outside of a float's exact integers are warned of, in each call."""
+    """Bounds beyond a float's exact integers are warned of, in each call."""
 
     def draw(device: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Rounds of a loop that does not read what it computes: what each recorded is started when it ends."""
+"""Rounds of a loop that does not read its results: the work that each round recorded is started when it ends."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_results_in_a_list() -> None:
 
 
 def test_batches_are_let_go() -> None:
-    """What is held does not grow with the number of rounds."""
+    """Memory does not grow with the number of rounds."""
     net = nn.Sequential(*[nn.Linear(1 << 10, 1 << 10, bias=False) for _ in range(8)]).to("pjrt")
     torch.pjrt.synchronize()
     peaks = []
@@ -149,7 +149,7 @@ def test_steps_without_an_optimizer() -> None:
 @pytest.mark.parametrize("moves", [True, False], ids=["moves", "resident"])
 @pytest.mark.parametrize("foreach", [True, False], ids=["foreach", "each"])
 def test_moving_average_of_parameters(foreach: bool, moves: bool) -> None:
-    """It holds no older versions of the parameters, and is one more program a step."""
+    """The average holds no older versions of the parameters, and is one more program for each step."""
     width = 256
     nets = [nn.Sequential(*[nn.Linear(width, width) for _ in range(8)]) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
@@ -200,7 +200,7 @@ def test_another_thread_that_moves_data_starts_nothing() -> None:
 
 
 def test_a_round_that_reads_what_is_there() -> None:
-    """As samplers do, which go by a list of times."""
+    """Samplers read a list of times this way."""
     net = network().to("pjrt")
     times = torch.arange(ROUNDS).to("pjrt")
     x = torch.zeros(16, 12, device="pjrt")

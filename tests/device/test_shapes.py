@@ -1,4 +1,4 @@
-"""A new shape of a common call asks no Python function for its result's type: that takes a millisecond or more."""
+"""A new shape of a common call calls no Python function of PyTorch for its type: that takes a millisecond."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 def norm(f: Callable[..., torch.Tensor], *args: Any, affine: bool = True) -> Callable[[torch.Tensor], object]:
-    """Forward and gradients, with a weight and a bias."""
+    """Returns a function that computes forward and gradients, with a weight and a bias."""
 
     def run(x: torch.Tensor) -> object:
         channels = x.shape[-1] if f is F.layer_norm else x.shape[1]

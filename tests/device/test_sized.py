@@ -1,4 +1,4 @@
-"""Results whose size depends on data: PyTorch's kernel runs at once, or the size is read; nothing goes to the host."""
+"""Results whose size depends on data: PyTorch's kernel runs immediately, or only the size is read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_values(name: str) -> None:
 @pytest.mark.host_memory
 @pytest.mark.parametrize("name", ["nonzero", "unique", "unique, all", "consecutive", "bincount", "repeat_interleave"])
 def test_pytorchs_kernel_runs_at_once(name: str) -> None:
-    """By default, on memory that is there: nothing of it is recorded, and results have their own size."""
+    """By default the kernel runs on existing memory: none of it is recorded, and results have their exact size."""
     x = torch.randint(0, 4, (40,), generator=torch.Generator().manual_seed(0)).to("pjrt")
     torch_pjrt.sync()
     before = torch_pjrt.metrics()["ops_recorded"]
@@ -138,7 +138,7 @@ def test_mistakes_are_the_cpus(call: Callable[[torch.Tensor], object]) -> None:
 @pytest.mark.compiled
 @pytest.mark.parametrize("f", [torch.nonzero, lambda x: x[x > 0], lambda x: torch.masked_select(x, x > 0)])
 def test_another_count_is_mostly_no_other_program(f: Function) -> None:
-    """Of the counts from 33 to 48 all are one program."""
+    """All counts from 33 to 48 share one program."""
 
     def of(count: int) -> None:
         x = torch.zeros(200).to("pjrt")
@@ -150,14 +150,14 @@ def test_another_count_is_mostly_no_other_program(f: Function) -> None:
     for count in (33, 37, 48):
         of(count)
     metrics = torch_pjrt.metrics()
-    # What writes `count` elements is one each.
+    # Writes of `count` elements are one program each.
     assert metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"] <= 3
     assert metrics["host_fallbacks"] == {}
 
 
 @pytest.mark.each_way
 def test_strides() -> None:
-    """Those of the CPU's, whatever size was recorded for: one hit, none, and 5 of which 6 were."""
+    """Strides are the CPU's, whatever size was recorded: one hit, none, and 5 of a recorded 6."""
     functions = [f for name, f in FUNCTIONS.items() if name.startswith(("nonzero", "argwhere", "uni", "con"))]
     for hits in (0, 1, 2, 5, 12):
         flat = torch.zeros(12)

@@ -1,4 +1,4 @@
-"""Storages: memory that is resized, exchanged, copied and saved is as on the CPU."""
+"""Storages: memory that is resized, exchanged, copied and saved behaves as on the CPU."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_views_on_a_grid(view: View, use: Callable[[torch.Tensor, View], torch.T
 
 
 def test_a_view_off_any_grid_is_gathered() -> None:
-    """The control: windows that overlap."""
+    """Overlapping windows are the control."""
     assert "stablehlo.gather" in torch_pjrt.to_stablehlo(lambda x: x.unfold(1, 3, 2) + 1, X)
 
 

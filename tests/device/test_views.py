@@ -1,4 +1,4 @@
-"""Views, aliases and storages: everything a user can see of a tensor's memory is as on the CPU."""
+"""Views, aliases and storages: everything that a user can see of a tensor's memory is as on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]  # device, host
 
 
 def view_of(data: st.DataObject, t: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A random view of a tensor with t's metadata."""
+    """Returns a function that returns a random view of a tensor with t's metadata."""
     draw = data.draw
     dim = st.integers(0, max(t.dim() - 1, 0))
     kinds = ["unsqueeze", "squeeze", "view_dtype", "as_strided", "flatten", "detach", "alias"]
@@ -95,7 +95,7 @@ def view_of(data: st.DataObject, t: torch.Tensor) -> Callable[[torch.Tensor], to
     if kind == "view_dtype":
         dtype = draw(st.sampled_from([torch.int16, torch.int32, torch.uint8, torch.int64]))
         plain = not t.dtype.is_floating_point and not t.dtype.is_complex
-        # Through such a view of bools more than 0 and 1 could be written, which XLA's predicates can't hold.
+        # Such a view of bools could write other bytes than 0 and 1, which XLA's predicates can't hold.
         return lambda x: x.view(dtype if plain and t.dtype != torch.bool else x.dtype)
     if kind == "as_strided":
         sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
@@ -115,7 +115,7 @@ def view_of(data: st.DataObject, t: torch.Tensor) -> Callable[[torch.Tensor], to
 
 
 def write_to(data: st.DataObject, t: torch.Tensor, other: int) -> Callable[[torch.Tensor, list[torch.Tensor]], Any]:
-    """A random write into a tensor with t's metadata; `other` is the index of a second operand."""
+    """Returns a random write to a tensor with t's metadata; `other` is the index of a second operand."""
     draw = data.draw
     kinds = [
         "add",
@@ -131,7 +131,7 @@ def write_to(data: st.DataObject, t: torch.Tensor, other: int) -> Callable[[torc
         "where_out",
         "copy_cpu",
     ]
-    if t.dim() > 0 and t.numel() > 0:  # an index out of range is not noticed on the device
+    if t.dim() > 0 and t.numel() > 0:  # the device does not notice an index out of range
         kinds += ["index_put", "index_fill", "setitem_slice", "cumsum_", "accumulate"]
     if t.dtype == torch.bool and "cumsum_" in kinds:
         kinds.remove("cumsum_")  # the CPU has no such kernel
@@ -241,7 +241,7 @@ def test_views_share_memory_and_version() -> None:
 
 @pytest.mark.parametrize("sizes", [2, [1, 3]])
 def test_unsafe_split_gives_views(sizes: int | list[int]) -> None:
-    """Autograd doesn't know of them."""
+    """Autograd doesn't know that the results are views."""
     split = torch.unsafe_split if isinstance(sizes, int) else torch.unsafe_split_with_sizes
     for device in ("cpu", DEVICE):
         x = torch.arange(4.0, device=device, requires_grad=True)
@@ -397,7 +397,7 @@ SHARING = {
 )
 @pytest.mark.parametrize("view", SHARING)
 def test_one_value_may_be_written_to_memory_that_elements_share(view: str, write: Any) -> None:
-    """As on the CPU, whose other ops refuse such memory."""
+    """One value is allowed as on the CPU, whose other ops refuse such memory."""
     results = []
     for device in ("cpu", DEVICE):
         base = torch.arange(6.0).reshape(2, 3, 1).to(device)

@@ -1,4 +1,4 @@
-"""What the user asserts of data: _assert_async."""
+"""Assertions of the user about data: _assert_async."""
 
 from __future__ import annotations
 

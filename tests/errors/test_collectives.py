@@ -1,4 +1,4 @@
-"""What of torch.distributed is refused, and what to do instead. A refused collective changes nothing."""
+"""Collectives of torch.distributed that are refused name a replacement. A refused collective changes nothing."""
 
 from __future__ import annotations
 

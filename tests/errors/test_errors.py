@@ -1,4 +1,4 @@
-"""What goes wrong says what, where and what to do; and everything goes on afterwards."""
+"""Errors say what went wrong, where, and what to do, and the device keeps working after them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEVICE = "pjrt"
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A Python program in a process that is really new."""
+    """Runs a Python program in a new process, without a server."""
     env = {**os.environ, **environment}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], env=env, capture_output=True, text=True, timeout=120
@@ -31,7 +31,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def error_of(server: fresh.Server | None, program: str, **environment: str) -> str:
-    """In one that is really new where there is no server."""
+    """Returns the error output of a program that fails, run by the server, or in a new process if there is none."""
     result = server.end(program, **environment) if server else run(program, **environment)
     assert result.returncode == 1, result.stderr
     return result.stderr
@@ -358,7 +358,7 @@ def test_temporary_memory_that_there_is_not() -> None:
 
 @pytest.mark.compiled
 def test_calls_are_tried_alone_in_the_form_that_the_program_has(server: fresh.Server, tmp_path: Path) -> None:
-    """Else a call that XLA refuses in its plain form only would be blamed for another."""
+    """Otherwise a call that XLA refuses in its plain form only would be blamed for another."""
     error = error_of(
         server,
         'import torch; torch.ones(3).to("pjrt").log1p().cpu()',
@@ -474,7 +474,7 @@ def test_a_product_that_does_not_fit_the_dtype() -> None:
     ],
 )
 def test_random_numbers_out_of_range(draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """As the CPU words it, at the user's line."""
+    """The error has the CPU's words and the user's line."""
     with pytest.raises(RuntimeError) as expected:
         draw(torch.zeros(3))
     with pytest.raises(RuntimeError, match=re.escape(str(expected.value).split("\n")[0])):

@@ -1,4 +1,4 @@
-"""What runs on the host says why; what costs is warned of, and the rest counted."""
+"""Ops on the host report their reason; costly ones are warned of, and all are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_WAY = "it has no lowering rule and no decomposition"
 
 @pytest.fixture(scope="module")
 def library() -> Iterator[torch.library.Library]:
-    """Ops that differ in what PyTorch is told of them."""
+    """Returns a library of ops that differ in what PyTorch knows about them."""
     library = torch.library.Library("host_test", "DEF")
     library.define("no_meta(Tensor x) -> Tensor")
     library.define("meta_refuses(Tensor x) -> Tensor")
@@ -40,7 +40,7 @@ def library() -> Iterator[torch.library.Library]:
 
 
 def why(call: Callable[[], object]) -> list[str]:
-    """The reasons of the calls that ran on the host."""
+    """Returns the reasons of the calls that ran on the host."""
     with torch_pjrt.explain() as report, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         call()
@@ -56,7 +56,7 @@ def test_linear_algebra(name: str) -> None:
 
 
 def by_rank(x: torch.Tensor) -> object:
-    """It has residuals where the rank, which is found, is the number of columns."""
+    """The result has residuals if the rank, which is computed, is the number of columns."""
     return torch.linalg.lstsq(x[:, None], x[:, None], driver="gelss")
 
 
@@ -90,7 +90,7 @@ def test_strict_mode_knows_the_reasons(library: torch.library.Library) -> None:
 
 
 def test_a_usual_validation_needs_no_host(tier: str) -> None:
-    """Labels, masks and counts, as metrics have them: their shapes depend on data, of which the size is read."""
+    """Metrics use labels, masks and counts: their shapes depend on data, so only the size is read."""
     x = torch.tensor([0, 2, 0, 3]).to("pjrt")
     torch_pjrt.reset_metrics()
 

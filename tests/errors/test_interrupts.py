@@ -62,7 +62,7 @@ def test_ending_the_process_while_it_compiles() -> None:
 
 
 def test_recording() -> None:
-    """In PyTorch's Python code for a Meta kernel or a decomposition, an interrupt is not taken for an answer."""
+    """Inside PyTorch's Python code for a Meta kernel or a decomposition, an interrupt is not taken for a refusal."""
     took = seconds_to_interrupts(
         """
         import torch_pjrt.decompositions
@@ -112,7 +112,7 @@ def test_a_handler_of_ones_own() -> None:
 
 
 def test_a_graph_that_is_run_call_by_call() -> None:
-    """It ends between two calls, and what was pending can be read again."""
+    """The run ends between two calls, and pending work can be read again."""
     took = seconds_to_interrupts(
         """
         from torch_pjrt import _C
@@ -135,7 +135,7 @@ def test_a_graph_that_is_run_call_by_call() -> None:
 
 
 def test_within_a_backward() -> None:
-    """It runs in the main thread (Note [Backward]): what waits there is interrupted, and the next one is right."""
+    """A backward runs in the main thread (Note [Backward]). A wait in it is interrupted; the next one is right."""
     took = seconds_to_interrupts(
         """
         class Waits(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""An error that only data can tell belongs to the values that came of it (Note [Requirements])."""
+"""An error that only data can show belongs to the values computed from it (Note [Requirements])."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on(*values: float | bool, dtype: torch.dtype | None = None) -> Tensor:
 def nothing_left() -> Iterator[None]:
     yield
     torch_pjrt._C.finish()
-    for _ in range(8):  # what a test has left untold
+    for _ in range(8):  # errors that a test has left unraised
         try:
             torch.pjrt.synchronize()
         except (RuntimeError, IndexError):
@@ -143,7 +143,7 @@ def test_through_many_steps() -> None:
 
 
 def test_numbers_read_in_a_loop() -> None:
-    """Calls that run at once take no value that rests on an error."""
+    """Calls that run immediately take no value that depends on an error."""
     x, bad = torch.zeros(4, device=DEVICE), badly_written()
     for i in range(12):
         assert x.add(i).sum().item() == 4 * i
@@ -314,7 +314,7 @@ class Counter(nn.Module):
 
 
 def test_the_state_of_a_program_in_a_file(tmp_path: Path) -> None:
-    """A call that fails leaves the state as it was, or without a value: never half-written."""
+    """A call that fails leaves the state unchanged, or without a value: never half-written."""
     path = str(tmp_path / "counter.pjrt")
     torch_pjrt.export(Counter(), (torch.tensor([1, 2]),)).save(path)
     loaded = torch_pjrt.load(path)

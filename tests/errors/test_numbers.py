@@ -1,4 +1,4 @@
-"""Python numbers that PyTorch refuses: raised at the call with the CPU's words, also where such a call is known."""
+"""Python numbers that PyTorch refuses are raised at the call with the CPU's words, also for a known call."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ LISTS_OF_NUMBERS: dict[str, Callable[[list[Tensor], list[float]], object]] = {
 @pytest.mark.parametrize("op", LISTS_OF_NUMBERS)
 @pytest.mark.parametrize("numbers", [[], [2.0], [2.0, 3.0, 4.0]])
 def test_a_number_for_each_tensor(op: str, numbers: list[float]) -> None:
-    """A list of fewer was read beyond its end, one of more was taken."""
+    """A list of fewer numbers used to be read beyond its end, and one of more was accepted."""
     words = []
     for device in ("cpu", DEVICE):
         x = [torch.ones(3, device=device), torch.ones(2, device=device)]
@@ -195,7 +195,7 @@ def row(x: Tensor) -> Tensor:
     return torch.tensor([0, 1], device=x.device)
 
 
-# Scalars in the place of an ordinary 2, each of an op that converts them in another way.
+# Scalars in place of an ordinary 2, each in an op that converts them in a different way.
 SCALARS: dict[str, Callable[[Tensor, complex], object]] = {
     "foreach_add": lambda x, n: torch._foreach_add([x, x], n),
     "foreach_sub": lambda x, n: torch._foreach_sub([x], n),
@@ -234,7 +234,7 @@ SCALARS: dict[str, Callable[[Tensor, complex], object]] = {
 @pytest.mark.parametrize("name", SCALARS)
 @pytest.mark.sampled(2)
 def test_scalars_of_another_kind(name: str, dtype: torch.dtype) -> None:
-    """What the result can't hold is refused where the CPU refuses it, and nothing of it is dropped in silence."""
+    """A value that the result can't hold is refused where the CPU refuses it, and never dropped silently."""
 
     def given(device: str, number: complex) -> object:
         x = torch.ones(2, 2, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Too little memory is ``torch.OutOfMemoryError`` with PyTorch's kind of words, and changes nothing."""
+"""Too little memory raises ``torch.OutOfMemoryError`` with PyTorch's kind of message, and changes nothing."""
 
 import sys
 from collections.abc import Callable
@@ -36,13 +36,13 @@ def test_an_allocation_beyond_the_devices_memory_raises_at_once(ask: Callable[[]
         ask()
     assert f"Asked for at {__file__}:" in str(e.value)
     (text,) = e.value.args
-    assert " out of memory." in text  # what libraries look for
+    assert " out of memory." in text  # libraries search for these words
     assert torch_pjrt.metrics()["syncs"] == before
     assert torch.ones(3, device="pjrt").sum().item() == 3
 
 
 def test_memory_that_was_asked_for_while_tracing_is_not_allocated() -> None:
-    """What only lies between in a compiled program may be of any size, where XLA fuses it."""
+    """Intermediate values of a compiled program may have any size, where XLA fuses them."""
     fast = torch.compile(lambda x: x.expand(HUGE >> 8, 2).contiguous()[5] + 1, backend="pjrt")
     assert fast(torch.ones(2, device="pjrt")).tolist() == [2, 2]
 
@@ -63,7 +63,7 @@ def test_a_program_beyond_the_devices_memory_is_not_started(where: str) -> None:
         with pytest.raises(torch.OutOfMemoryError, match=r"^pjrt out of memory\. Tried to allocate [\d.]+ TiB") as e:
             torch_pjrt.sync(wanted)
         text = str(e.value)
-        del large, wanted, e  # an exception holds the frames it went through, and so what was too large
+        del large, wanted, e  # an exception holds the frames that it passed, and so the large tensors
         for part in ("[aten::mm]", line, "Nothing was changed", "of its memory of"):
             assert part in text
         assert kept.tolist() == [turn] * 4

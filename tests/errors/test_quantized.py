@@ -1,4 +1,4 @@
-"""The device holds none of PyTorch's quantized tensors; each op that makes one says what to use instead."""
+"""The device holds none of PyTorch's quantized tensors; each op that makes one names a replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexing by uint8 masks warns as often as on the CPU, though the shape function and the host's kernel both do."""
+"""Indexing by uint8 masks warns as often as on the CPU, although both the shape function and the host's kernel warn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples whose tensors lie in memory otherwise than one would make them."""
+"""Samples whose tensors have unusual layouts in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sliced(x: torch.Tensor) -> torch.Tensor | None:
 
 
 def behind_others(x: torch.Tensor) -> torch.Tensor | None:
-    """A slice with an offset."""
+    """Returns a slice with an offset."""
     return torch.cat([x, x])[x.shape[0] :] if x.dim() else None
 
 
@@ -43,7 +43,7 @@ LAYOUTS = (channels_last, permuted, expanded, sliced)
 
 
 def laid_out(sample: SampleInput, layout: Callable[[torch.Tensor], torch.Tensor | None]) -> SampleInput | None:
-    """The sample with its tensors in that layout; none where all of them lie so anyway."""
+    """Returns the sample with its tensors in that layout; None if all of them have it anyway."""
     changed = False
 
     def move(x: torch.Tensor) -> torch.Tensor:
@@ -59,7 +59,7 @@ def laid_out(sample: SampleInput, layout: Callable[[torch.Tensor], torch.Tensor 
 
 
 def run(op: Any, sample: SampleInput) -> list[torch.Tensor | None]:
-    """The results and the gradients of what requires one."""
+    """Returns the results, and the gradients of tensors that require one."""
     results = tensors(op.op(sample.input, *sample.args, **sample.kwargs))
     ends = [r for r in results if r.requires_grad]
     leaves = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
@@ -70,7 +70,7 @@ def run(op: Any, sample: SampleInput) -> list[torch.Tensor | None]:
 
 
 def place(x: torch.Tensor | None) -> Any:
-    """Where the elements are. A dimension of one element may have any stride, and no elements have no place."""
+    """Returns the elements' places in memory, whatever the strides of dimensions with one element."""
     if x is None or x.layout != torch.strided:
         return None
     if x.numel() == 0:

@@ -1,4 +1,4 @@
-"""Running PyTorch's OpInfo samples on the device and on the CPU, and comparing everything a user can see."""
+"""Runs PyTorch's OpInfo samples on the device and on the CPU, and compares everything that a user can see."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from torch.utils import _pytree as pytree
 import torch_pjrt
 
 DEVICE = "pjrt"
-# Both look for a unittest.TestCase up the stack for each sample: 0.04 to 0.18 s with pytest's stack, and there is none.
+# Both search the stack for a unittest.TestCase for each sample. With pytest's stack that takes 0.04 to 0.18 s, and
+# there is none.
 common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 
-# Draw random numbers, or show memory that was never written: only types are compared.
+# These draw random numbers, or show memory that was never written: only types are compared.
 UNPREDICTABLE = {
     "bernoulli", "cauchy", "dropout", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential",
     "geometric", "log_normal", "multinomial", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout",
@@ -32,7 +33,7 @@ UNPREDICTABLE = {
     "torch.ops.aten._flash_attention_forward", "uniform",
 }  # fmt: skip
 
-# What the device doesn't do, by the name in OPS, with the reason.
+# Ops that the device doesn't support, by the name in OPS, with the reason.
 UNSUPPORTED: dict[str, str] = {
     "chalf": "XLA has no complex type of two 16-bit floats",
     **dict.fromkeys(
@@ -43,8 +44,8 @@ UNSUPPORTED: dict[str, str] = {
          "jiterator_2inputs_2outputs"), "jiterator compiles CUDA source text; PyTorch has it for CUDA and ROCm only"),
 }  # fmt: skip
 
-# What PyTorch's own kernel does, in some sample at least: from within the program where programs may call it, else on
-# the host. Of LAPACK's family what has no rule either, and functions that PyTorch does not decompose.
+# Ops that PyTorch's own kernel runs, in some sample at least: within the program if programs may call it, else on the
+# host. They are ops of LAPACK's family without a rule, and functions that PyTorch does not decompose.
 BY_ITS_KERNEL = {
     "frexp", "hash_tensor", "linalg.eig", "linalg.eigvals", "linalg.ldl_factor", "linalg.ldl_factor_ex",
     "linalg.ldl_solve", "linalg.lstsq", "linalg.lstsq.grad_oriented", "linalg.matrix_sqrth", "linalg.polar",
@@ -52,14 +53,14 @@ BY_ITS_KERNEL = {
 }  # fmt: skip
 
 
-# Their results' size depends on data, in some sample at least, and is read.
+# The size of these ops' results depends on data, in some sample at least, and is read.
 READS_ITS_SIZE = {
     "argwhere", "bincount", "combinations", "masked_select", "nonzero", "unique", "unique_consecutive",
 }  # fmt: skip
 
 
 def may_call_kernels() -> bool:
-    """Programs may call PyTorch's own kernels."""
+    """Returns whether programs may call PyTorch's own kernels."""
     is_cpu = torch_pjrt._C.platform_name() == "cpu" and torch_pjrt._C.is_host_memory()
     return is_cpu and os.environ.get("TORCH_PJRT_KERNELS") != "0"
 
@@ -74,17 +75,17 @@ WITHOUT_GAPS = {
     "view_as_complex",
 }  # fmt: skip
 
-# Vectors whose signs are LAPACK's choice: elsewhere tests/ops/factorization looks at them.
+# LAPACK chooses the signs of these vectors, so tests/ops/factorization checks them on other platforms.
 OF_ANY_SIGN = {"linalg.eigh", "linalg.svd", "svd"}
 
-# (rtol, atol) where float32 itself is that far from the true value: the same formula in another order differs more than
-# the general tolerance, on the CPU too.
+# (rtol, atol) where float32 itself is that far from the true value: the same formula in another order differs by more
+# than the general tolerance, on the CPU too.
 GRADIENT_TOLERANCE: dict[str, tuple[float, float]] = {
     "matrix_exp": (1e-3, 2e-3),  # 1e-3 of the smallest of a matrix's numbers, in both: sums of large ones
     "logcumsumexp": (5e-3, 1e-2),  # a difference of logarithms of sums: the CPU is 5e-3 from float64
 }
 
-# PyTorch wants their tensor arguments on the CPU, whatever device the input is on.
+# PyTorch requires their tensor arguments on the CPU, whatever the input's device.
 ARGUMENTS_ON_THE_CPU = {"tensor_split"}
 
 OPS: dict[str, OpInfo] = {f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}": op for op in op_db}
@@ -93,20 +94,20 @@ if torch.__version__ < "2.12":
 
 
 def usual_dtype(op: OpInfo) -> torch.dtype:
-    """float32, or for an op without it the first of a fixed order (a set has another order in each process)."""
+    """Returns float32, or for an op without it the first of a fixed order (a set's order differs between processes)."""
     order = (torch.float32, torch.complex64, torch.int64, torch.bool, torch.float8_e4m3fn)
     return next(dtype for dtype in order if op.supports_dtype(dtype, "cpu"))
 
 
 def to_device(tree: Any) -> Any:
-    """Copies on the device; what requires grad still does."""
+    """Copies tensors to the device; copies of tensors that require grad require it too."""
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         plain = tensor.detach()
         is_strided = plain.layout == torch.strided
         whole = plain.untyped_storage().nbytes() // max(1, plain.itemsize) if is_strided else plain.numel()
         if whole != plain.numel() and not plain.is_conj() and not plain.is_neg():
-            # A view: the memory around it goes along.
+            # The memory around a view is copied with it.
             memory = torch.as_strided(plain, (whole,), (1,), 0).to(DEVICE)
             moved = memory.as_strided(plain.size(), plain.stride(), plain.storage_offset())
         else:
@@ -117,7 +118,7 @@ def to_device(tree: Any) -> Any:
 
 
 def on_device(sample: SampleInput, name: str = "") -> SampleInput:
-    """The sample with its tensors, and any device argument, on the device."""
+    """Returns the sample with its tensors, and any device argument, on the device."""
     if name in ARGUMENTS_ON_THE_CPU:
         return SampleInput(to_device(sample.input), args=tuple(sample.args), kwargs=sample.kwargs)
     kwargs = {k: (DEVICE if k == "device" else v) for k, v in sample.kwargs.items()}
@@ -131,7 +132,7 @@ def samples(op: OpInfo, dtype: torch.dtype, count: int, requires_grad: bool = Fa
 
 
 def compute(results: Any) -> None:
-    """All that is pending in a tree as one graph: one program, which compiles in less time than one for each."""
+    """Computes all pending tensors in a tree as one graph: one program compiles in less time than one for each."""
     torch_pjrt.sync(t for t in tensors(results) if t.device.type == DEVICE and t.layout == torch.strided)
 
 
@@ -145,8 +146,9 @@ def float8_product(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> torch.Tensor:
-    """``torch._scaled_mm``, calculated. What is beyond float8_e4m3fn is NaN of CPU eager where the processor has
-    AMX (it is oneDNN that does it), on other processors the largest number."""
+    """Calculates ``torch._scaled_mm``. Values beyond float8_e4m3fn are NaN in CPU eager if the processor has AMX
+    (through oneDNN), and the largest number on other processors.
+    """
     product = (a.double() @ b.double()) * scale_a.double() * scale_b.double()
     if bias is not None:
         product = product + bias.double()
@@ -159,7 +161,7 @@ CALCULATED: dict[str, Callable[..., torch.Tensor]] = {"torch._scaled_mm": float8
 
 
 def on_the_cpu(op: OpInfo) -> Callable[..., Any]:
-    """What an op's results are compared with: the CPU's kernel, unless it depends on the processor."""
+    """Returns the reference for an op's results: the CPU's kernel, unless that depends on the processor."""
     function: Callable[..., Any] = CALCULATED.get(op.name, op.op)
     return function
 
@@ -181,7 +183,7 @@ def assert_same(
     strides: bool = False,
     tolerance: tuple[float, float] | None = None,
 ) -> None:
-    """Same tree, dtypes, shapes and (within torch.testing's tolerance for float32, a little wider) values."""
+    """Asserts equal trees, dtypes, shapes and (within torch.testing's tolerance for float32, a little wider) values."""
     actual_leaves, expected_leaves = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
     assert len(actual_leaves) == len(expected_leaves)
     for a, e in zip(actual_leaves, expected_leaves, strict=True):

@@ -1,7 +1,6 @@
-"""Compositions of ops as one program against the same ops one by one, bit for bit.
-
-A job of its own runs it (tests/ops/test_rewrites.py): XLA without fused multiply-adds, so that any difference is a
-rewrite. A number that was seen to vary is an input of the next programs, and XLA sees no constant then. So each program
+"""Compares compositions of ops as one program with the same ops one by one, bit for bit.
+ It runs as a job (tests/ops/test_rewrites.py): XLA without fused multiply-adds, so that any difference is a rewrite.
+A number that was seen to vary is an input of later programs, in which XLA sees no constant. Therefore each program
 has a size of its own, and so has each op that runs alone.
 """
 
@@ -20,10 +19,10 @@ import torch_pjrt
 
 Unary = Callable[[Tensor], Tensor]
 Binary = Callable[[Tensor, Tensor], Tensor]
-# By name: what computes a value in a program, and what computes it in steps.
+# By name: a function that computes a value in a program, and one that computes it in steps.
 Results = dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor]]]
 
-# Transcendental functions are others in vectors than in single elements, by a unit in the last place.
+# Transcendental functions differ by a unit in the last place between vectors and single elements.
 TOLERANCE = 8
 
 
@@ -86,7 +85,7 @@ BINARY: dict[str, Binary] = {
     "addcmul": lambda a, b: torch.addcmul(a, a, b),
     "addcdiv": lambda a, b: torch.addcdiv(a, a, b),
 }
-# What is tried as both operands of a binary op.
+# Both operands of a binary op take these.
 OPERANDS = """
     x + 0.0; x * 3.0; x / 3.0; x + 1.0; x * 0.0; x * -1.0; x * 2.0; exp; log; sqrt; rsqrt; abs; neg; x ** 3.0; x ** 0.5;
     x ** 2.0; x ** 0.1; 1.0 / x; tanh; sigmoid; floor; x >= 0.0
@@ -111,7 +110,7 @@ class Sweep:
         grid = torch.meshgrid(self.x, self.x, indexing="ij")
         self.a, self.b = (t.reshape(-1).contiguous() for t in grid)
         self.tolerance = TOLERANCE * torch.finfo(dtype).eps
-        self.sizes: dict[int, int] = {}  # of the ops that run alone
+        self.sizes: dict[int, int] = {}  # by the ops that run alone
         self.programs = self.compared = 0
         self.wrong: list[str] = []
 
@@ -124,7 +123,7 @@ class Sweep:
         return self.alone(op, left, self.alone(f, right))
 
     def compare(self, label: str, operands: tuple[Tensor, ...], results: Callable[..., Results]) -> None:
-        """One program (what the lazy device records would be started in parts) of a size that none had before."""
+        """Compares one program (the lazy device would start recorded calls in parts) of a size that none had before."""
         self.programs += 1
 
         def program(*tensors: Tensor) -> list[Tensor]:
@@ -143,7 +142,7 @@ class Sweep:
                 self.wrong.append(f"{label.format(name)} of ({at}): {got[i].item()}, in steps {wanted[i].item()}")
 
     def after(self, first: list[str], second: str = "") -> None:
-        """Each op, or one, of what a row of ops gives."""
+        """Compares each op, or one, applied to the result of a row of ops."""
         steps = self.x
         for name in first:
             steps = self.alone(UNARY[name], steps)
@@ -157,7 +156,7 @@ class Sweep:
         self.compare(" -> ".join([*first, "{}"]), (self.x,), results)
 
     def after_binary(self, name: str) -> None:
-        """Each op of what a binary one gives, and binary ones of that and an operand."""
+        """Compares each op applied to the result of a binary one, and binary ones of that and an operand."""
         op = BINARY[name]
         steps = self.alone(op, self.a, self.b)
 
@@ -172,7 +171,7 @@ class Sweep:
         self.compare(name + " -> {}", (self.a, self.b), results)
 
     def operands(self, name: str, left: str) -> None:
-        """A binary op of f(a) and each g(b), and of f(a) and each g(a)."""
+        """Compares a binary op of f(a) and each g(b), and of f(a) and each g(a)."""
         op = BINARY[name]
         steps = self.alone(UNARY[left], self.a)
 

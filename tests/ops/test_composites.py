@@ -1,4 +1,4 @@
-"""OpInfo's samples with composites and without: the same numbers, to the bit, forward and backward."""
+"""OpInfo's samples with and without composites give the same numbers, to the bit, forward and backward."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def run(op: Any, sample: Any) -> list[torch.Tensor]:
-    """The results, and the gradients of what asks for some."""
+    """Returns the results, and the gradients of inputs that require them."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

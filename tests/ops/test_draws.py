@@ -1,5 +1,6 @@
-"""Gamma, Poisson, binomial and Dirichlet draws have the moments and the distribution that they should, and their
-gradients are the CPU's."""
+"""Gamma, Poisson, binomial and Dirichlet draws have the right moments and distribution, and their gradients are the
+CPU's.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ COUNT = 40_000
 
 
 def distance(drawn: torch.Tensor, expected: torch.Tensor) -> float:
-    """Kolmogorov's and Smirnov's, of two samples: between them no more than some 1 / sqrt(COUNT)."""
+    """Returns the Kolmogorov-Smirnov distance of two samples, which is at most about 1 / sqrt(COUNT)."""
     both = torch.cat([drawn, expected]).sort().values
     below = [torch.searchsorted(x.sort().values, both, right=True) / len(x) for x in (drawn, expected)]
     return float((below[0] - below[1]).abs().max())

@@ -35,7 +35,7 @@ COMMON = (
 )  # fmt: skip
 
 
-# Where elements are equal, any order of their indices is right: where the argument dim stands.
+# Any order of the indices of equal elements is right; the value is the position of the argument dim.
 INDICES_OF_EQUALS = {"sort": 0, "argsort": 0, "topk": 1}
 
 
@@ -51,7 +51,7 @@ def test_names_exist() -> None:
 @pytest.mark.parametrize("name", [name for name in COMMON if name in OPS])
 @pytest.mark.sampled(2)
 def test_dtypes(name: str) -> None:
-    """All dtypes as one graph: one program, which compiles in half the time of ten."""
+    """Computes all dtypes as one graph: one program compiles in half the time of ten."""
     op = OPS[name]
     given = [sample for dtype in DTYPES if op.supports_dtype(dtype, "cpu") for sample in samples(op, dtype, COUNT)]
     results = [run(op, on_device(sample)) for sample in given]
@@ -78,7 +78,7 @@ def test_numbers_beyond_float8(source: torch.dtype) -> None:
     "source", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.bool]
 )
 def test_exponents(source: torch.dtype) -> None:
-    """float8_e8m0fnu has neither 0 nor signs; torch rounds to what is nearest to the magnitude."""
+    """float8_e8m0fnu has neither 0 nor signs; torch rounds to the number nearest to the magnitude."""
     exponent = torch.float8_e8m0fnu
     values = [0, 1, 1.4, 1.5, 3, -2, 6, 100, float("inf"), float("nan"), 1e-30, 0.1]
     x = torch.tensor([v for v in values if source.is_floating_point or abs(v) < 1e9], dtype=torch.float64).to(source)

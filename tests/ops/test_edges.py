@@ -1,4 +1,4 @@
-"""Mistakes that PyTorch's Meta kernels let pass, and what XLA rewrites: errors and values are the CPU's."""
+"""Mistakes that PyTorch's Meta kernels accept, and XLA's rewrites: errors and values are the CPU's."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ FOR_REALS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", FOR_REALS)
 def test_refuses_complex_numbers_as_the_cpu_does(name: str) -> None:
-    """It gave numbers: of the real parts (i0), of squares that aren't lengths (batch_norm), or x itself (round)."""
+    """They used to give numbers: of real parts (i0), of squares that aren't lengths (batch_norm), or x (round)."""
     x = torch.ones(3, 4, dtype=torch.complex64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -228,7 +228,7 @@ def test_results_of_the_first_dtype(dtypes: tuple[torch.dtype, torch.dtype]) -> 
 @pytest.mark.parametrize("index", [(), (1,), (3,), (0,)])
 @pytest.mark.parametrize("size", [(), (1,), (4,), (2, 3)])
 def test_a_number_counts_as_one_element_where_scatter_writes(size: tuple[int, ...], index: tuple[int, ...]) -> None:
-    """A row's gather at a 0-d index has a scatter at one as its gradient."""
+    """The gradient of a row's gather at a 0-d index is a scatter at one."""
     if 0 not in index and (len(size) > 1 or (max(size, default=1) == 1 and index == (3,))):
         return  # another rank, or out of range
 
@@ -327,7 +327,7 @@ def test_refuses_integers(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["relu", "relu6", "hardtanh", "hardswish", "hardsigmoid", "softshrink", "leaky_relu"])
 def test_refuses_complex_numbers(name: str) -> None:
-    """They have no order; XLA:CPU ends the process where it is asked for the lesser one."""
+    """Complex numbers have no order; XLA:CPU ends the process if asked for the lesser one."""
     x = torch.tensor([1 + 2j, -1 - 1j])
     with pytest.raises(NotImplementedError) as expected:
         getattr(functional, name)(x)
@@ -393,7 +393,7 @@ def test_infinite_complex_numbers() -> None:
 
 
 def test_logarithms_of_powers() -> None:
-    """XLA makes n log|x| of it, which is no NaN below 0."""
+    """XLA rewrites it to n log|x|, which is not NaN below 0."""
     x, n = torch.tensor([-2.0, -1.0, 0.0, 2.0, 3.0]), torch.tensor([3.0, 1.0, 2.0, 2.0, -1.0])
     torch.testing.assert_close(x.to("pjrt").pow(n.to("pjrt")).log().cpu(), x.pow(n).log(), equal_nan=True)
     for exponent in (1.5, 3.0, 2.5, 5.0):  # varies, so it becomes an argument
@@ -401,7 +401,7 @@ def test_logarithms_of_powers() -> None:
 
 
 def test_a_product_with_a_mask_keeps_nan() -> None:
-    """XLA makes a choice between x and 0 of it."""
+    """XLA rewrites it to a select between x and 0."""
     x = torch.tensor([1.0, torch.nan, torch.inf, 2.0, -torch.inf])
     for mask in (torch.tensor([True, False, False, False, False]), x > 0, (x > 0) & (x < 2)):
         for y in (x, x.double(), torch.complex(x, x)):
@@ -413,7 +413,7 @@ def test_a_product_with_a_mask_keeps_nan() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_quotients_in_half_precision(dtype: torch.dtype) -> None:
-    """The CPU rounds each step of a quotient, and the number of a remainder, which decides what comes out."""
+    """The CPU rounds each step of a quotient, and the whole number of a remainder, which determines the result."""
     torch.manual_seed(0)
     a, b = (torch.randn(4096) * 20).to(dtype), (torch.randn(4096) * 3).to(dtype)
     b[100:200] *= 1e-6  # subnormal in float16

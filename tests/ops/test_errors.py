@@ -1,4 +1,4 @@
-"""The user's mistakes: OpInfo's error inputs raise what the CPU raises."""
+"""The user's mistakes: OpInfo's error inputs raise the CPU's errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.ops.test_opinfo import run
 
 pytestmark = pytest.mark.each_way
 
-# Raised by other checks than the CPU's, in other words or as another type.
+# Errors raised by other checks than the CPU's, in other words or as another type.
 OTHERWISE: dict[str, str] = {
     "narrow_copy": "narrow's checks: they name the dimension as an IndexError, and a negative length",
 }
 
-# Not raised: (ops, a part of what the CPU says, why).
+# Errors that are not raised: (ops, a part of the CPU's message, why).
 ACCEPTED: list[tuple[set[str], str, str]] = [
     (
         {"cat", "gather", "kthvalue", "masked_select", "take"},
@@ -35,7 +35,7 @@ ACCEPTED: list[tuple[set[str], str, str]] = [
     ),
 ]
 
-# Computed in numbers that PyTorch has no kernel for: (ops, why).
+# Calls computed in dtypes for which PyTorch has no kernel: (ops, why).
 COMPUTED: list[tuple[set[str], str]] = [
     (
         {
@@ -49,7 +49,7 @@ COMPUTED: list[tuple[set[str], str]] = [
 ]  # fmt: skip
 
 
-# Of two mistakes in what is accepted, another is found than on the CPU.
+# If accepted input has two mistakes, these report another one than the CPU does.
 ANOTHER_FIRST = {"multinomial"}  # probabilities that are all 0, before out's dtype
 
 
@@ -58,7 +58,7 @@ def is_accepted(name: str, error: Exception) -> bool:
 
 
 def move(tree: Any) -> Any:
-    """The tree on the device; tensors that share memory still do."""
+    """Returns the tree on the device; tensors that share memory still do."""
     storages: dict[int, torch.Tensor] = {}
 
     def move_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ def raised(op: Any, sample: Any) -> Exception | None:
     try:
         for tensor in pytree.tree_leaves(run(op, sample)):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == DEVICE:
-                tensor.cpu()  # what depends on data is found when the program ran
+                tensor.cpu()  # errors that depend on data are raised after the program has run
     except Exception as error:
         return error
     return None
@@ -143,7 +143,7 @@ def test_complex_numbers_have_no_order(op: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", OPS)
 def test_numbers_without_a_kernel(name: str) -> None:
-    """What PyTorch computes neither on the CPU nor on CUDA is the CPU's error."""
+    """Dtypes that PyTorch computes neither on the CPU nor on CUDA raise the CPU's error."""
     op = OPS[name]
     if name in UNSUPPORTED:
         pytest.skip(UNSUPPORTED[name])
@@ -163,7 +163,7 @@ def test_numbers_without_a_kernel(name: str) -> None:
             if expected is None:
                 continue
             error = raised(op, moved)
-            # NotImplementedError is a RuntimeError, and what PyTorch's Python code for triu_indices raises is that.
+            # NotImplementedError is a RuntimeError, which PyTorch's Python code for triu_indices raises.
             assert isinstance(error, RuntimeError if isinstance(expected, RuntimeError) else type(expected)), (
                 f"{error!r} of {dtype}, on the CPU {expected!r}"
             )

@@ -1,4 +1,4 @@
-"""Every OpInfo entry of operands that lie in memory in other ways: by calls, values and gradients are the CPU's."""
+"""Every OpInfo entry with operands in other memory layouts: interpreted, values and gradients are the CPU's."""
 
 from __future__ import annotations
 

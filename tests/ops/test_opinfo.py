@@ -30,7 +30,7 @@ from tests.ops.opinfo import (
 
 pytestmark = pytest.mark.each_way
 
-# More samples an op find more, and take longer; CI takes the first few.
+# More samples for each op find more, and take longer; CI takes the first few.
 COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "2"))
 
 
@@ -47,17 +47,17 @@ def run(op: Any, sample: Any, function: Any = None) -> Any:
 
 
 def with_gaps(given: list[Any]) -> list[Any]:
-    """The last of several as views of every second element."""
+    """Returns the samples with the last one as views of every second element."""
     return [*given[:-1], given[-1].noncontiguous()] if len(given) > 1 else [given[0], given[0].noncontiguous()]
 
 
 def compiled(tier: str) -> int:
-    """How many graphs were compiled so far of those that need none: PyTorch's kernels can do them."""
+    """Returns how many graphs were compiled so far although PyTorch's kernels can run them."""
     return torch_pjrt.metrics()["graphs_compiled"] if tier == "auto" and may_call_kernels() else 0
 
 
 def gradients(op: Any, sample: Any, well_defined: Any) -> tuple[torch.Tensor | None, ...]:
-    """`well_defined` takes what is so of the outputs: some are determined up to a phase only."""
+    """Returns the gradients of `well_defined(outputs)`: some outputs are determined up to a phase only."""
     outputs = well_defined(run(op, sample))
     results = [t for t in tensors(outputs) if t.requires_grad]
     leaves = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
@@ -121,7 +121,7 @@ def test_inplace(name: str, tier: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_float8_products_are_compared_with_no_kernel(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """A processor with AMX gives NaN for what is beyond float8_e4m3fn, another the largest number."""
+    """Beyond float8_e4m3fn, a processor with AMX gives NaN, and others the largest number."""
     a, one = torch.full((16, 16), 32.0), torch.ones(())
     a[0] *= -1
     a, b = a.to(dtype), a.t().to(torch.float8_e4m3fn)

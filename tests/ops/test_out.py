@@ -64,7 +64,8 @@ def test_out(name: str) -> None:
             written.append(out_on_device)
         compute(written)
         for out in written:
-            # Not what the CPU wrote: some of its kernels (gelu, avg_pool3d, narrow_copy) mistake memory with gaps.
+            # Compared with the result, not with the CPU's out: some of its kernels (gelu, avg_pool3d, narrow_copy)
+            # mistake memory with gaps.
             assert_same(out, result, values=op.name not in UNPREDICTABLE)
 
 
@@ -150,7 +151,7 @@ RESIZED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 @pytest.mark.parametrize("name", RESIZED)
 def test_each_call_that_resizes_says_so(name: str) -> None:
-    """PyTorch's Python functions for Meta tensors say it of the first call only, of a "shape {str(shape)}"."""
+    """PyTorch's Python functions for Meta tensors warn in the first call only, of a "shape {str(shape)}"."""
     dtype = {"isnan_any": torch.bool, "fft": torch.complex64}.get(name, torch.float32)
 
     def calls(device: str) -> list[object]:
@@ -176,7 +177,7 @@ LAID_OUT: dict[str, Callable[..., torch.Tensor]] = {
 @pytest.mark.parametrize("size", [0, 7])
 @pytest.mark.parametrize("name", LAID_OUT)
 def test_a_resized_out_is_laid_out_as_a_new_result(name: str, size: int) -> None:
-    """Elementwise: in the operands' order in memory. PyTorch's Meta kernels, where they are Python, leave that out."""
+    """Elementwise results have the operands' order in memory, which PyTorch's Python Meta kernels ignore."""
     dtype = torch.bool if name == "eq" else torch.float32
     for order in itertools.permutations(range(3)):
         x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))[..., ::2].permute(order)
@@ -189,7 +190,7 @@ def test_a_resized_out_is_laid_out_as_a_new_result(name: str, size: int) -> None
 
 
 def test_resized_within_its_storage() -> None:
-    """The storage grows by what lies before it as well."""
+    """The storage also grows by the memory before the tensor."""
     for _ in range(2):  # the second call is known
         results = []
         for device in ("cpu", DEVICE):

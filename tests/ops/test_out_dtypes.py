@@ -18,7 +18,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.i
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_out])
 def test_an_out_of_another_dtype(name: str) -> None:
-    """Converted, or refused in the CPU's words, each of several too. By calls, as it is decided before."""
+    """Each out is converted, or refused in the CPU's words. Recording decides that, so calls are interpreted."""
     if name in UNSUPPORTED:
         pytest.skip(UNSUPPORTED[name])
     op = OPS[name]
@@ -43,5 +43,5 @@ def test_an_out_of_another_dtype(name: str) -> None:
                 for actual, wanted in zip(on_it, outs, strict=True):
                     if wanted.layout == torch.strided:
                         assert actual.stride() == wanted.stride()
-                    # Computed in the usual dtype, and rounded to the other.
+                    # The result is computed in the usual dtype, and rounded to the other.
                     torch.testing.assert_close(actual.cpu(), wanted, rtol=1e-2, atol=1e-3, equal_nan=True)

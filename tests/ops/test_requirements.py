@@ -1,4 +1,4 @@
-"""What only the data can tell: an index out of range is raised when results are read, in the CPU's words."""
+"""Errors that only data can show: an index out of range is raised when results are read, in the CPU's words."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("wrong", [3, -1])
 @pytest.mark.parametrize("values", [2, 0, None])
 def test_a_sorter_out_of_range(wrong: int, values: int | None) -> None:
-    """Negative indices don't count from the end, and it is an error where nothing is looked up, too."""
+    """Negative indices don't count from the end, and are an error even if nothing is looked up."""
     sorter = torch.tensor([0, 1, wrong])
     for device in ("cpu", DEVICE):
         sought = 1.0 if values is None else torch.ones(values, device=device)
@@ -90,7 +90,7 @@ def test_integer_division_by_zero(name: str, scalar: bool) -> None:
         by = divisor(b)
         return divide(a, by.to(DEVICE) if isinstance(by, torch.Tensor) else by)
 
-    for b in (2, 5, -3):  # a number that varies is an input of the program
+    for b in (2, 5, -3):  # a scalar that varies is an input of the program
         torch.testing.assert_close(of(b).cpu(), divide(a.cpu(), divisor(b)))
     with pytest.raises(RuntimeError, match=r"^ZeroDivisionError .*test_requirements.py"):
         of(0).cpu()
@@ -111,7 +111,7 @@ def test_an_index_out_of_range_is_raised_when_the_result_is_read(name: str, wron
     words = str(expected.value).split("\n")[0].removeprefix("index_copy_(): ")
     assert str(error.value).startswith(words)
     assert "test_requirements.py" in str(error.value) or name == "cross_entropy"
-    # The device works on.
+    # The device keeps working.
     right = torch.tensor([0, 1])
     torch.testing.assert_close(case(right.to(DEVICE)).cpu(), case(right))
 

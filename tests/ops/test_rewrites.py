@@ -1,4 +1,4 @@
-"""XLA rewrites no float program: each op rounds, as in PyTorch, and zeros keep the signs that the CPU's have."""
+"""XLA rewrites no float program: each op rounds as in PyTorch, and zeros keep the CPU's signs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_program_gives_what_its_steps_give(server: Server, dtype: str) -> None
 
 
 def test_the_sweep_sees_rewrites(server: Server) -> None:
-    """With XLA's simplifier it finds one."""
+    """The sweep finds one with XLA's simplifier."""
     rewritten = {"TORCH_PJRT_XLA_OPTIONS": "xla_cpu_max_isa=AVX,xla_disable_hlo_passes=none", "TORCH_PJRT_CACHE": "0"}
     (result,) = server.run(Job(SWEEP, ("float32", SHARE, "x + 12582912.0", "x - 12582912.0"), rewritten))
     assert "x + 12582912.0 -> x - 12582912.0" in result.out
@@ -139,8 +139,9 @@ OF_ZEROS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.cpu_arithmetic
 @pytest.mark.sampled(2)
 def test_signs_of_zeros(name: str, dtype: torch.dtype, run: Run) -> None:
-    """PyTorch's kernel of single elements differs from that of vectors in some ops, and one machine's from another's,
-    more so in the short dtypes: where they agree, there is something to keep."""
+    """In some ops PyTorch's kernel for single elements differs from that for vectors, and one machine's from
+    another's, especially in the short dtypes. Where they agree, their sign must be kept.
+    """
     f, x = OF_ZEROS[name], ZEROS.to(dtype)
     actual = run(f, x)
     torch.testing.assert_close(actual, f(x), rtol=0, atol=0, equal_nan=True)
@@ -169,7 +170,7 @@ for f in (lambda a, b: a * b - b * a.square(), lambda a, b: a * 3e38 * 3 - b * 3
 @pytest.mark.cpu_arithmetic
 @pytest.mark.older_xla
 def test_the_option_against_fused_multiply_adds(server: Server) -> None:
-    """docs/device.md names it."""
+    """docs/device.md documents the option."""
     server.run(Job(PRODUCTS, (), EXACT))
     with pytest.raises(AssertionError):  # or it has nothing to be against
         server.run(Job(PRODUCTS))

@@ -1,4 +1,4 @@
-"""Results and gradients lie in memory as CPU eager's do, on the device and for what Dynamo captures."""
+"""Results and gradients have CPU eager's strides, on the device and in Dynamo's captures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch_pjrt.dynamo.backend  # noqa: F401  (fake tensors are those of a com
 from tests.ops.layouts import LAYOUTS, channels_last, laid_out, permuted, place, run
 from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, usual_dtype
 
-# Every op, with `all`; by default every 16th, and those whose kernels lay results out in ways of their own.
+# By default every 16th op is tested, and ops whose kernels choose layouts of their own; with `all` every op.
 EVERY = 1 if os.environ.get("TORCH_PJRT_TEST_STRIDES") == "all" else 16
 OWN_WAYS = (
     "roll", "isin", "nn.functional.logsigmoid", "nn.functional.channel_shuffle", "nn.functional.batch_norm",
@@ -26,7 +26,7 @@ OWN_WAYS = (
     "nn.functional.max_unpool2d", "floor_divide", "angle",
 )  # fmt: skip
 
-# What is laid out otherwise, with the reason: on the device, and by the fake tensors of a capture.
+# Ops with other layouts, with the reason: on the device, and in the fake tensors of a capture.
 BACKENDS_CHOICE = "the format of a convolution is the backend's: of three dimensions contiguous, of five the input's"
 ONE_NODE = "one call, whose gradients lie as the tensors do; the .grad of a parameter does anyway"
 DENSE = "LAPACK's solution is a part of a larger buffer, which does not leave the host"
@@ -57,7 +57,7 @@ DIFFERENT_WHEN_CAPTURED: dict[str, str] = {
 
 
 def cases(name: str) -> Iterator[tuple[str, Any, SampleInput, list[Any]]]:
-    """Samples in each layout that the CPU takes, with the places that it gives."""
+    """Yields samples in each layout that the CPU accepts, with the places that it gives."""
     op, dtype = OPS[name], usual_dtype(OPS[name])
     requires_grad = op.supports_autograd and dtype == torch.float32
     for i, sample in enumerate(samples(op, dtype, 6, requires_grad=requires_grad)):

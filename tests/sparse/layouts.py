@@ -1,4 +1,4 @@
-"""Sparse tensors on the device beside the same on the CPU."""
+"""Sparse tensors on the device compared with the CPU's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def name(layout: torch.layout) -> str:
 
 
 def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The strided tensors that a tensor is made of."""
+    """Returns the strided tensors of which a tensor is made."""
     if x.layout == torch.sparse_coo:
         return x._indices(), x._values()
     if x.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -30,7 +30,7 @@ def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def to(device: str, tree: Any) -> Any:
-    """The same tensors there, as leaves of their own."""
+    """Returns copies of the tensors on the device, as leaves."""
 
     def moved(x: torch.Tensor) -> torch.Tensor:
         return x.detach().clone().to(device).requires_grad_(x.requires_grad)
@@ -39,7 +39,7 @@ def to(device: str, tree: Any) -> Any:
 
 
 def assert_same(actual: Any, expected: Any, same_elements: bool = True, **tolerance: float) -> None:
-    """Everything a user sees of them. Elements may be others where the sum or product of two has them (as on CUDA)."""
+    """Asserts equality of all that a user sees. Sums and products of two may have other elements (as on CUDA)."""
     for ours, theirs in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
         if not isinstance(theirs, torch.Tensor):
             assert ours == theirs
@@ -63,14 +63,14 @@ def assert_same_on_both(program: Callable[[str], Any], same_elements: bool = Tru
 
 
 def uncoalesced(dtype: torch.dtype = torch.float64, dense: tuple[int, ...] = ()) -> torch.Tensor:
-    """3 x 4, six elements, of which two pairs share a place."""
+    """Returns a 3 x 4 tensor of six elements, of which two pairs share a place."""
     indices = torch.tensor([[2, 0, 1, 1, 0, 2], [3, 2, 0, 0, 2, 1]])
     values = torch.arange(1, 6 * torch.Size(dense).numel() + 1).reshape(6, *dense).to(dtype)
     return torch.sparse_coo_tensor(indices, values, (3, 4, *dense), check_invariants=False)
 
 
 def matrix(layout: torch.layout, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """4 x 6, blocks of 2 x 2."""
+    """Returns a 4 x 6 matrix, with blocks of 2 x 2."""
     dense = torch.tensor(
         [[1, 0, 2, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 3, 0, 4, 0, 5], [0, 0, 0, 0, -6, 0]], dtype=torch.float64
     ).to(dtype)

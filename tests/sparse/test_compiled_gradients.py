@@ -1,4 +1,4 @@
-"""Sparse gradients that a function compiled by torch.compile gives: what makes and adds them runs in eager."""
+"""Sparse gradients from a function compiled by torch.compile: the ops that make and add them run eagerly."""
 
 from __future__ import annotations
 

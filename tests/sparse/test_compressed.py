@@ -247,7 +247,7 @@ def test_a_product_is_one_op() -> None:
 
 @pytest.mark.each_way
 def test_indices_with_gaps_between_them() -> None:
-    """The CPU's conversion reads them as if there were none."""
+    """The CPU's conversion ignores gaps between indices."""
     edges = torch.tensor([[0, 1], [1, 2], [2, 0], [2, 2]]).to(DEVICE).t()
     sparse = torch.sparse_coo_tensor(edges, torch.ones(4, device=DEVICE), (3, 3), is_coalesced=True)
     assert sparse.to_sparse_csr().crow_indices().tolist() == [0, 1, 2, 4]
@@ -256,7 +256,7 @@ def test_indices_with_gaps_between_them() -> None:
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr], ids=name)
 def test_what_memory_held_before_is_nothing_to_a_product(layout: torch.layout) -> None:
-    """A program's buffer is written by the kernel, and holds anything before: NaN, too."""
+    """The kernel writes a program's buffer, which holds arbitrary values before, even NaN."""
     sparse, x = matrix(layout, torch.float32), torch.randn(6, 4096)
     ends, plain, values = parts(sparse) if layout != torch.sparse_coo else (*sparse._indices(), sparse._values())
     out = torch.full((4, 4096), torch.nan)

@@ -114,7 +114,7 @@ def test_as_on_the_cpu(program: str) -> None:
 )
 @pytest.mark.each_way
 def test_sums_and_products(program: Program) -> None:
-    """The values are the CPU's; which elements hold them is as on CUDA, where nothing is read."""
+    """Values are the CPU's; which elements hold them is as on CUDA, where nothing is read."""
     assert_same_on_both(lambda device: program(uncoalesced().to(device)), same_elements=False)
 
 

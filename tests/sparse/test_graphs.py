@@ -1,4 +1,4 @@
-"""Graph networks of the kinds that PyTorch Geometric and DGL have, by edges and by torch.sparse, beside the CPU."""
+"""Graph networks as in PyTorch Geometric and DGL, by edges and by torch.sparse, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def adjacency(kind: str, device: str) -> Adjacency:
 
 
 def ends(graph: Adjacency) -> torch.Tensor:
-    """(2, E), from and to."""
+    """Returns (2, E), from and to."""
     if graph.layout == torch.strided:
         return graph
     coo = graph if graph.layout == torch.sparse_coo else graph.to_sparse_coo()
@@ -39,7 +39,7 @@ def ends(graph: Adjacency) -> torch.Tensor:
 
 
 def gathered(graph: Adjacency, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
-    """Of each node, what its neighbours have."""
+    """Returns the reduction of each node's neighbours' features."""
     if graph.layout == torch.strided:
         source, target = graph
         if reduce == "sum":
@@ -53,7 +53,7 @@ def gathered(graph: Adjacency, x: torch.Tensor, reduce: str = "sum") -> torch.Te
 
 
 class Convolution(nn.Module):
-    """Kipf and Welling's, with the nodes themselves as neighbours."""
+    """Kipf and Welling's convolution, with the nodes themselves as neighbours."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Isomorphism(nn.Module):
 
 
 class Attention(nn.Module):
-    """The weights are a softmax of each node's edges; by torch.sparse they are the values of a matrix, and learned."""
+    """The weights are a softmax over each node's edges; in torch.sparse they are a matrix's values, and learned."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Attention(nn.Module):
 
 
 class Masked(nn.Module):
-    """Edges to themselves are left out first, which is a mask, and a number of edges that is data."""
+    """Edges to themselves are dropped first, by a mask, so the number of edges is data."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ def test_layers(layer: str, kind: str) -> None:
 
 
 def test_sampled_neighbours() -> None:
-    """As loaders of large graphs do it: rows are picked, and the columns that are left are numbered anew."""
+    """Loaders of large graphs pick rows, and renumber the remaining columns."""
 
     def run(device: str) -> list[torch.Tensor]:
         matrix, x = adjacency("coo", device), torch.arange(2.0 * NODES, device=device).reshape(NODES, 2)

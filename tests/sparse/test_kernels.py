@@ -1,4 +1,4 @@
-"""Which kernels sparse tensors have on the device."""
+"""The kernels of sparse tensors on the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ YAML = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.y
 
 
 def shared(cpu: str, cuda: str) -> set[str]:
-    """What PyTorch has one function of for both."""
+    """Returns the ops for which PyTorch has one function for both keys."""
     names = set()
     for entry in yaml.safe_load(YAML.read_text()):
         for keys in entry.get("dispatch") or ():
@@ -26,7 +26,7 @@ def shared(cpu: str, cuda: str) -> set[str]:
 
 
 def taken(key: str) -> set[str]:
-    """What stands under the key in shared_kernels.cpp."""
+    """Returns the names under the key in shared_kernels.cpp."""
     names = set()
     for name in torch._C._dispatch_get_all_op_names():
         if not name.startswith("aten::"):
@@ -46,7 +46,7 @@ def taken(key: str) -> set[str]:
     ],
 )
 def test_what_is_taken_as_it_is_reads_no_memory(key: str, cpu: str, cuda: str) -> None:
-    """A kernel of the CPU's alone would read the memory of a lazy tensor, and end the process."""
+    """A kernel of the CPU's alone would read the memory of a lazy tensor, and crash the process."""
     names = taken(key)
     assert len(names) > 5
     assert names <= shared(cpu, cuda)

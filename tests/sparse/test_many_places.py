@@ -1,4 +1,4 @@
-"""Matrices of more places than int32 has numbers, whose indices are int32."""
+"""Matrices with more places than int32 can number, whose indices are int32."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.each_way, pytest.mark.filterwarnings("ignore:Sparse")]
 
 
 def matrix(layout: torch.layout, indices: torch.dtype) -> Tensor:
-    """Corners, and places whose numbers are one in int32."""
+    """Returns a matrix with elements in the corners, and at places whose int32 numbers would collide."""
     row = torch.tensor([0, 0, 1, 34_999, 35_791, ROWS - 1, ROWS - 1, ROWS - 1])
     column = torch.tensor([1, COLUMNS - 1, 0, 7, 23_648, 0, COLUMNS - 2, COLUMNS - 1])
     values = torch.arange(1.0, row.numel() + 1)

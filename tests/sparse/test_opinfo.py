@@ -19,7 +19,7 @@ COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "2"))
 
 
 def converted(sample: SampleInput, layout: torch.layout) -> SampleInput | None:
-    """A sample of a function of each element, with its matrix in the layout."""
+    """Returns a sample of an elementwise function with its matrix in the layout."""
     x = sample.input.detach()
     if x.dim() != 2 or 0 in x.shape or sample.args or sample.kwargs:
         return None
@@ -29,7 +29,7 @@ def converted(sample: SampleInput, layout: torch.layout) -> SampleInput | None:
 
 
 def samples(op: Any, layout: torch.layout, dtype: torch.dtype, requires_grad: bool) -> Iterator[SampleInput]:
-    """PyTorch's own of the layout, and its strided ones of functions of each element. Few ops have the first."""
+    """Yields PyTorch's samples of the layout, which few ops have, and strided samples of elementwise functions."""
     try:
         yield from itertools.islice(
             op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=requires_grad), 0, None, 3

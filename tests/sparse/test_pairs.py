@@ -1,4 +1,4 @@
-"""Two sparse tensors, and rows that are picked: results whose number of elements is data. Nothing runs on the host."""
+"""Two sparse tensors, and picked rows: the number of a result's elements is data. Nothing runs on the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 def draw(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Few are not 0, none in some rows; integers, so that sums are equal in any order."""
+    """Returns a matrix with few nonzero elements, none in some rows; integers, so that sums are equal in any order."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(1, 9, (rows, columns), generator=generator) * (
         torch.rand(rows, columns, generator=generator) < 0.3
@@ -184,7 +184,7 @@ def test_a_sum_of_the_same_places_reads_nothing() -> None:
 
 
 def hybrid(device: str) -> torch.Tensor:
-    """(3, 4, 2, 5): two sparse dimensions."""
+    """Returns a tensor of (3, 4, 2, 5) with two sparse dimensions."""
     indices = torch.tensor([[2, 0, 1, 1, 0, 2], [3, 2, 0, 0, 2, 1]])
     values = torch.arange(60, dtype=torch.float64).reshape(6, 2, 5)
     return torch.sparse_coo_tensor(indices, values, (3, 4, 2, 5)).coalesce().to(device)
@@ -266,7 +266,7 @@ def test_where_no_kernel_of_the_cpus_is_called(server: fresh.Server) -> None:
 @pytest.mark.parametrize("other", [torch.int64, torch.float32, torch.complex64, torch.bool], ids=str)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool], ids=str)
 def test_products_of_uncoalesced_tensors_of_two_dtypes(dtype: torch.dtype, other: torch.dtype) -> None:
-    """In place, one that can't be written is refused; bools of one place are summed as the numbers that they become."""
+    """Products that can't be written in place are refused; bools of one place are summed as their numbers."""
 
     def made(device: str, of: torch.dtype) -> torch.Tensor:
         indices = torch.tensor([[0, 0, 1], [1, 1, 0]], device=device)
@@ -280,7 +280,7 @@ def test_products_of_uncoalesced_tensors_of_two_dtypes(dtype: torch.dtype, other
 
 @pytest.mark.each_way
 def test_products_of_uncoalesced_matrices_while_invariants_are_checked() -> None:
-    """The kernels make matrices of their own, in which a place comes twice."""
+    """The kernels make matrices of their own, in which a place occurs twice."""
     generator = torch.Generator().manual_seed(0)
     indices = torch.randint(0, 9, (3, 200), generator=generator).repeat(1, 2)
     values, dense = torch.rand(400, generator=generator), torch.rand(9, 9, 99, generator=generator)
@@ -298,7 +298,7 @@ def test_products_of_uncoalesced_matrices_while_invariants_are_checked() -> None
 
 @pytest.mark.each_way
 def test_products_leave_the_check_of_invariants_as_it_is() -> None:
-    """A graph runs in a thread of its own, while the user's turns the checks on and off."""
+    """A graph runs in its own thread, while the user's switches the checks on and off."""
     indices = torch.randint(0, 90, (2, 4000), generator=torch.Generator().manual_seed(0), dtype=torch.int64)
     matrix = torch.sparse_coo_tensor(indices, torch.rand(4000), (90, 90)).to(DEVICE)
     dense = torch.rand(90, 300, device=DEVICE)

@@ -34,7 +34,7 @@ def test_what_has_no_elements_or_another_dtype(function: Callable[..., torch.Ten
 
 
 def test_attention_over_edges() -> None:
-    """Weights of edges, normalised by node, as in a graph attention network."""
+    """Edge weights are normalised by node, as in a graph attention network."""
     edges = torch.stack([torch.randint(50, (400,)), torch.randint(50, (400,))]).unique(dim=1).contiguous()
     features = torch.randn(50, 8, dtype=torch.float64)
     scores = torch.randn(edges.shape[1], dtype=torch.float64)

@@ -1,5 +1,5 @@
-"""Gradients of a sparse matrix's values: PyTorch's formula makes a strided matrix of all its places, of which only
-those that have elements are computed here.
+"""Gradients of a sparse matrix's values: PyTorch's formula makes a strided matrix of all places, of which this device
+computes only those that have elements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Program = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def places(n: int, a_row: int) -> torch.Tensor:
-    """(2, n * a_row): a matrix of n x n has as many elements in each row, in order."""
+    """Returns (2, n * a_row): the places of an n x n matrix with a_row elements in each row, in order."""
     generator = torch.Generator().manual_seed(0)
     columns = torch.randint(n // a_row, (n, a_row), generator=generator) + torch.arange(a_row) * (n // a_row)
     return torch.stack([torch.arange(n).repeat_interleave(a_row), columns.flatten()])
@@ -87,7 +87,7 @@ def test_of_elements_in_any_order_and_of_one_place(program: str) -> None:
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=name)
 @pytest.mark.parametrize("program", ["@", "sparse.mm", "addmm", "twice", "sparse.mm twice", "mv", "from the right"])
 def test_nothing_of_all_places_is_made(program: str, layout: torch.layout) -> None:
-    """A strided matrix of a million rows and columns would be of four terabytes."""
+    """A strided matrix of a million rows and columns would take four terabytes."""
     n = 1_000_000
     indices = places(n, 2).to(DEVICE)
     values = torch.randn(2 * n, device=DEVICE, requires_grad=True)
@@ -117,7 +117,7 @@ def test_who_holds_the_strided_gradient_has_it(layout: torch.layout) -> None:
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=name)
 @pytest.mark.parametrize("program", ["@", "sparse.mm", "addmm", "twice"])
 def test_twice_differentiated(program: str, layout: torch.layout) -> None:
-    """Right, or PyTorch's error."""
+    """The result is right, or PyTorch's error."""
 
     def run(device: str) -> list[torch.Tensor]:
         values = torch.linspace(-1, 1, 2 * N, dtype=torch.float64, device=device).requires_grad_()

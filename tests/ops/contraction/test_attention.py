@@ -1,4 +1,4 @@
-"""Attention as users call it: the fused operator is picked where it fits, and gives what the CPU gives."""
+"""Attention as users call it: the fused operator is chosen where it fits, and gives the CPU's results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUSED = "ScaledDotProductFusedAttentionOverrideableBackward0"
 
 
 def attend(device: str, tensors: tuple[torch.Tensor, ...], **options: Any) -> tuple[list[torch.Tensor], str]:
-    """Output and gradients, and the name of what autograd has for the attention."""
+    """Returns output and gradients, and the name of autograd's node for the attention."""
     inputs = [t.detach().to(device).requires_grad_() for t in tensors]
     mask = options.pop("attn_mask", None)
     if mask is not None:
@@ -91,7 +91,7 @@ def test_the_user_chooses_the_backend() -> None:
 
 @pytest.mark.parametrize("mask", [None, torch.full((16, 16), torch.finfo(torch.float32).min)])
 def test_dropout_is_the_same_in_backward(mask: torch.Tensor | None) -> None:
-    """With one-hot values the output shows which probabilities were dropped; the values' gradient has to agree."""
+    """With one-hot values the output shows which probabilities were dropped; the values' gradient has to match."""
     torch.manual_seed(0)
     q, k = (torch.randn(1, 1, 16, 4).to("pjrt") for _ in range(2))
     v = torch.eye(16)[None, None].to("pjrt").requires_grad_()
@@ -101,14 +101,15 @@ def test_dropout_is_the_same_in_backward(mask: torch.Tensor | None) -> None:
     kept = (output != 0).float().mean().item()
     assert 0.3 < kept < 0.7
     output.sum().backward()
-    # Gradient of value row j: the sum over queries of what multiplies it, in each column.
+    # The gradient of value row j is the sum over queries of its factors, in each column.
     torch.testing.assert_close(v.grad[0, 0, :, 0].cpu(), output[0, 0].sum(0).detach().cpu())
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_encoder_in_evaluation(norm_first: bool) -> None:
-    """nn.TransformerEncoder's fast path has fused operators of its own. What a padded position gives is nobody's
-    business: the CPU writes zeros there when it goes by nested tensors."""
+    """nn.TransformerEncoder's fast path has fused operators of its own. Results at padded positions are unspecified:
+    the CPU writes zeros there when it uses nested tensors.
+    """
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", batch_first=True, norm_first=norm_first)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first).eval()
@@ -170,7 +171,7 @@ def backward_of(
 @pytest.mark.parametrize("form", ["plain", "causal", "bias"])
 @pytest.mark.parametrize("kind", ["efficient", "flash", "cudnn"])
 def test_what_is_captured_from_cuda_tensors(kind: str, form: str) -> None:
-    """CUDA's kernels save their rows each in a way of its own."""
+    """Each of CUDA's kernels saves its rows in a different form."""
     if kind == "flash" and form == "bias":
         pytest.skip("it takes none")
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Of a matrix that isn't positive-definite, Cholesky tells which leading minor shows it."""
+"""Cholesky reports the first leading minor that shows that a matrix isn't positive-definite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions: many that XLA:CPU is slow at are sums over taps, matrix products, or of two dimensions there."""
+"""Convolutions: many that XLA:CPU is slow at are sums over taps, matrix products, or two-dimensional ones there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Layer = nn.modules.conv._ConvNd
 
 
 def gradients(layer: Layer, x: torch.Tensor) -> list[torch.Tensor]:
-    """The result, and the gradients of its squares' sum: of the input, the weight and the bias."""
+    """Returns the result, and the gradients of its squares' sum: of the input, the weight and the bias."""
     x = x.detach().requires_grad_()
     y = layer(x)
     return [y, *torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])]
@@ -29,7 +29,7 @@ def check(layer: Layer, x: torch.Tensor, **tolerance: float) -> None:
 
 
 def programs(layer: Layer, x: torch.Tensor) -> str:
-    """StableHLO of the result and its gradients, as it is made for XLA:CPU."""
+    """Returns the StableHLO of the result and its gradients for XLA:CPU."""
     return _C.stablehlo(gradients(layer.to("pjrt"), x.to("pjrt")), for_cpu=True)
 
 
@@ -59,7 +59,7 @@ def test_three_dimensions(transposed: bool, groups: int, kernel: int, stride: in
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (1, 2), (4, 4), ((2, 1), (2, 3)), ((3, 4), (3, 4))])
 def test_tiles(transposed: bool, kernel: int, stride: int) -> None:
-    """Patches that neither overlap nor leave gaps, and what lies behind the last one."""
+    """Patches neither overlap nor leave gaps, except behind the last one."""
     kind = nn.ConvTranspose2d if transposed else nn.Conv2d
     check(kind(3, 5, kernel, stride).double(), torch.randn(2, 3, 13, 14, dtype=torch.double))
 
@@ -99,7 +99,7 @@ def test_they_are_no_convolutions_of_xla(layer: Layer, x: tuple[int, ...]) -> No
 
 
 def test_groups_of_the_weights_gradient_are_of_features() -> None:
-    """XLA:CPU runs batch groups as nested loops: 1.6 s for a layer of ResNeXt, which takes 6 ms so."""
+    """XLA:CPU runs batch groups as nested loops: 1.6 s for a layer of ResNeXt, which takes 6 ms with feature groups."""
     text = programs(nn.Conv2d(64, 64, 3, groups=2), torch.randn(2, 64, 8, 8))
     assert "batch_group_count = 1" in text
     assert "batch_group_count = 2" not in text

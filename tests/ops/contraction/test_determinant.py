@@ -1,4 +1,4 @@
-"""The gradient of a determinant is made of factors, of the matrix or of its transpose as the matrix lies."""
+"""Gradients of determinants are made of factors, of the matrix or of its transpose, depending on its layout."""
 
 from __future__ import annotations
 

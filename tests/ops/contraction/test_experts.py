@@ -1,4 +1,4 @@
-"""What mixtures of experts are made of: products by group, and counts of how many tokens each expert has."""
+"""Building blocks of mixtures of experts: products by group, and counts of the tokens of each expert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fourier transforms lie in memory as the CPU's do, so that what views and flattens them works."""
+"""Fourier transforms have the CPU's layout in memory, so code that views and flattens them works."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""XLA:CPU is slow at a few rows times the transpose of a large matrix, as linear layers of small batches are: the rule
-turns that product around. It multiplies one row in one thread: the rule makes a batch of it. Calling its matrix kernel
-costs more than a tiny product, which is a sum instead."""
+"""XLA:CPU is slow at a few rows times the transpose of a large matrix, as in linear layers of small batches: the rule
+transposes that product. XLA:CPU multiplies one row in one thread: the rule makes a batch of it. Calling its matrix
+kernel costs more than a tiny product, so the rule makes that a sum.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_a_few_rows_are_turned_around(name: str) -> None:
 
 
 def test_a_composite_reads_the_matrix_that_its_argument_transposes() -> None:
-    """Transposed outside of a function and back inside of it, the matrix would be copied in each run."""
+    """If the matrix were transposed outside of a function and back inside, it would be copied in each run."""
     x, w = torch.randn(4, 256, device="pjrt"), torch.randn(512, 256, device="pjrt")
     with torch_pjrt.composites("all"):
         shown = _C.stablehlo([PRODUCTS["addmm"](x, w)], for_cpu=True)
@@ -112,7 +113,7 @@ def test_a_tiny_product_is_a_sum(name: str) -> None:
     x, w = torch.randn(3, 4, 16), torch.randn(8, 16)
     product = PRODUCTS[name](x.to("pjrt"), w.to("pjrt"))
     assert "dot_general" not in _C.stablehlo([product], for_cpu=True)
-    assert "dot_general" in _C.stablehlo([product])  # what a user is shown, and other platforms get
+    assert "dot_general" in _C.stablehlo([product])  # for users to see, and for other platforms
     half = PRODUCTS[name](x.to("pjrt").half(), w.to("pjrt").half())
     assert "dot_general" in _C.stablehlo([half], for_cpu=True)  # its sums are wider than its elements
     results = []
@@ -131,7 +132,7 @@ def test_no_inner_dimension() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_wider_result_of_a_batch(dtype: torch.dtype) -> None:
-    """PyTorch has it on CUDA alone."""
+    """PyTorch supports it on CUDA alone."""
     added, x, y = torch.randn(2, 3, 5), torch.randn(2, 3, 4, dtype=dtype), torch.randn(2, 4, 5, dtype=dtype)
     expected = added * 0.5 + torch.bmm(x.float(), y.float()) * 2
     given = [t.to("pjrt") for t in (added, x, y)]

@@ -1,7 +1,6 @@
-"""What LAPACK's family gives where programs call no LAPACK, beside the CPU: the program of test_factors.py.
-
-Signs of vectors, and vectors of equal values, are free: factors are multiplied with each other, and compared with the
-matrix.
+"""LAPACK's family where programs can't call LAPACK, compared with the CPU: the program of test_factors.py.
+ Signs of vectors, and vectors of equal values, are not determined, so factors are multiplied with each other and
+compared with the matrix.
 """
 
 import sys
@@ -22,7 +21,7 @@ def wide(x: Tensor) -> Tensor:
 
 
 def near(actual: Tensor, expected: Tensor, size: float | None = None, times: float = 1) -> None:
-    """Within a few digits of the dtype, of the largest number or of `size`."""
+    """Asserts that both differ by a few digits of the dtype, relative to the largest number or to `size`."""
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     assert actual.dtype == expected.dtype
     if not actual.numel():
@@ -146,7 +145,7 @@ def usual(dtype: torch.dtype) -> None:
 
 
 def special(dtype: torch.dtype) -> None:
-    """Large, small and equal numbers, zeros, ranks that lack."""
+    """Large, small and equal numbers, zeros, and deficient ranks."""
     torch.manual_seed(1)
     real = dtype.to_real()
     large, small = (1e200, 1e-200) if real == torch.float64 else (1e25, 1e-25)
@@ -230,7 +229,7 @@ def gradients() -> None:
             weights = torch.linspace(1, 2, result.numel(), dtype=result.dtype).reshape(result.shape).to(device)
             found.append((result.detach().cpu(), torch.autograd.grad((result * weights).sum(), x)[0].cpu()))
         torch.testing.assert_close(found[1], found[0], msg=lambda text, name=name: f"{name}: {text}")
-    # One direction, not each number: the whole Jacobian is a program of 242 calls.
+    # Checks one direction instead of each number: the whole Jacobian is a program of 242 calls.
     x = a[0].to(DEVICE).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: torch.linalg.eigvalsh(x + x.mT), x, fast_mode=True)
 

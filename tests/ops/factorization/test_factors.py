@@ -1,4 +1,4 @@
-"""Where programs call no LAPACK, its family is made of loops. See factors.py for what is looked at."""
+"""Where programs can't call LAPACK, its family is made of loops. factors.py has the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read often is computed once: XLA:CPU would compute it again for each read (``Emit::computed_once``)."""
+"""Values that are read often are computed once; XLA:CPU would compute them for each read (``Emit::computed_once``)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def gradient_of_max_pool(x: torch.Tensor, kernel: int, stride: int, padding: int
     ("kernel", "stride", "padding", "dilation"), [(3, 2, 1, 1), (2, 3, 0, 1), (3, 1, 1, 2), (3, 2, 1, 2), (4, 3, 2, 1)]
 )
 def test_max_pools_indices_are_computed_once(kernel: int, stride: int, padding: int, dilation: int) -> None:
-    """Each of nine taps computed them again: a pool of 3 and its gradient took 60 ms, and take 2 (CPU eager 6)."""
+    """Each of nine taps computed them again: a pool of 3 and its gradient took 60 ms, and take 2 (eager 6)."""
     x = torch.randn(2, 3, 13, 11)
     gradient = gradient_of_max_pool(x.to("pjrt"), kernel, stride, padding, dilation)
     assert "stablehlo.if" in _C.stablehlo([gradient], for_cpu=True)
@@ -84,7 +84,7 @@ def test_a_transposed_matrix_times_a_vector() -> None:
 
 
 def test_grid_sample_writes_rows() -> None:
-    """Every channel of every tap computed its index again: 33 ms, now 3 (CPU eager 1.6)."""
+    """Every channel of every tap used to compute its index again: 33 ms, now 3 (CPU eager 1.6)."""
     image, grid = torch.randn(2, 3, 5, 6, requires_grad=True), torch.randn(2, 4, 7, 2, requires_grad=True)
     inputs = [x.detach().to("pjrt").requires_grad_() for x in (image, grid)]
     expected = torch.autograd.grad(F.grid_sample(image, grid, align_corners=False).square().sum(), [image, grid])
@@ -97,7 +97,7 @@ def test_grid_sample_writes_rows() -> None:
 
 @pytest.mark.compiled
 def test_a_layer_norm_reads_its_gradient_from_memory() -> None:
-    """A step of twelve norms took 40 times as long as eager's: each computed again what all norms after it had."""
+    """A step of twelve norms took 40 times as long as eager's: each computed all norms after it again."""
     x = torch.randn(6, 8, device="pjrt", requires_grad=True)
     y = x
     for _ in range(3):

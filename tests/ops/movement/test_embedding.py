@@ -1,4 +1,4 @@
-"""Embedding bags, whose bags are told by data: values and gradients as on the CPU."""
+"""Embedding bags, whose sizes are data: values and gradients are the CPU's."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def test_weights_of_samples() -> None:
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 def test_scaled_by_frequency(mode: str) -> None:
-    """A row's gradient is divided by how often the row was looked up. The CPU divides by another row's number (torch
-    2.13), so this is held against the documented meaning."""
+    """A row's gradient is divided by the number of its look-ups. The CPU divides by another row's number (torch
+    2.13), so the test compares with the documented meaning.
+    """
     bag = nn.EmbeddingBag(10, 4, mode=mode, scale_grad_by_freq=True).to("pjrt")
     bag(INDICES.to("pjrt"), torch.tensor([0, 4, 6]).to("pjrt")).sum().backward()
     each = 1 / torch.bincount(INDICES)[INDICES]
@@ -65,7 +66,7 @@ def test_scaled_by_frequency(mode: str) -> None:
 
 
 def test_all_results_are_those_of_a_program() -> None:
-    """Each index's bag, the bags' sizes and the maxima, which the CPU leaves out where it has no use for them."""
+    """Each index's bag, the bags' sizes and the maxima, which the CPU omits where it doesn't need them."""
     torch.manual_seed(0)
     weight, given = torch.randn(10, 4, device="pjrt"), []
     for mode, padding, last in itertools.product(range(3), (-1, 3), (False, True)):

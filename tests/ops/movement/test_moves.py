@@ -1,4 +1,4 @@
-"""What is moved keeps its bits: bfloat16 goes as integers where XLA:CPU compiles it (Note [Moves of bits])."""
+"""Data movement keeps the bits: XLA:CPU gets bfloat16 as integers (Note [Moves of bits])."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ MOVES: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", MOVES)
 def test_every_number_of_16_bits(name: str, dtype: torch.dtype) -> None:
-    """NaN is another NaN at most."""
+    """At most a NaN becomes another NaN."""
     x = every_number(dtype)
     there = MOVES[name](x.to(DEVICE))
     compute([there])
@@ -114,7 +114,7 @@ def test_a_part_among_zeros_is_padded(dtype: torch.dtype) -> None:
 
 
 def test_moves_in_a_loop_and_a_choice() -> None:
-    """Bits that are known in a region mean nothing outside."""
+    """Bits that are computed in a region are not visible outside."""
     x = torch.randn(8, 8).bfloat16()
 
     def halves(x: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def test_moves_in_a_loop_and_a_choice() -> None:
 
 
 def that_is_read(text: str) -> list[str]:
-    """The lines of a program whose result another one reads, one by one from the end."""
+    """Yields the lines of a program whose result another line reads, one by one from the end."""
     read: set[str] = set()
     lines = []
     for line in reversed(text.splitlines()):
@@ -156,7 +156,7 @@ def test_no_conversion_lies_between() -> None:
     ops = [line for line in that_is_read(text) if re.search(r" = .*xbf16>", line) and ".constant" not in line]
     assert ops
     assert all("bitcast_convert" in op for op in ops), text
-    # For any platform they are moves of bfloat16.
+    # On any other platform they are moves of bfloat16.
     assert "bitcast_convert" not in torch_pjrt.to_stablehlo(moved, x.to(DEVICE))
 
 

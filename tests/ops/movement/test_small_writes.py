@@ -1,4 +1,4 @@
-"""A small part of a large tensor is written over it, in place, by PyTorch's kernel where XLA would copy all of it."""
+"""PyTorch's kernel writes a small part of a large tensor in place, where XLA would copy all of it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def large(dtype: torch.dtype, rows: int = 128) -> Tensor:
 
 
 def lies(x: Tensor) -> list[Tensor]:
-    """The same values row-major, turned, in the midst of other memory, and as every second element of it."""
+    """Returns x row-major, transposed, as part of a larger tensor, and as every second element of one."""
     return [x, x.mT.contiguous().mT, torch.stack([x, x])[1], torch.stack([x, x], -1)[..., 0]]
 
 
@@ -109,7 +109,7 @@ def test_a_cache_keeps_its_memory(dtype: torch.dtype, device: str, programs: lis
     assert torch.equal(cache.cpu(), x)
     assert device == DEVICE or cache.data_ptr() == memory
     written = [line for line in programs[-1].splitlines() if "torch_pjrt.write" in line]
-    # Of float32 XLA writes over what it doesn't read.
+    # XLA writes in place over float32 that it doesn't read.
     assert len(written) == (2 if dtype == torch.bfloat16 else 1)
     assert all("output_operand_alias<" in line for line in written)
 

@@ -1,4 +1,4 @@
-"""Functions of complex numbers: the sides of their branch cuts, infinite and small parts, as the CPU's."""
+"""Functions of complex numbers have the CPU's branch cuts, infinite parts and small parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_sides_of_cuts_and_infinite_parts(name: str, dtype: torch.dtype) -> None
     numbers = ~expected.isnan()
     assert not actual[numbers].isnan().any()
     actual, expected = actual[numbers], expected[numbers]
-    rounding = (actual - expected).abs() <= 1e-5 * expected.abs()  # of a part beside one that is much larger
+    rounding = (actual - expected).abs() <= 1e-5 * expected.abs()  # for a part beside a much larger one
     for a, b in ((actual.real, expected.real), (actual.imag, expected.imag)):
         torch.testing.assert_close(torch.where(rounding, b, a), b, rtol=1e-5, atol=0)
 

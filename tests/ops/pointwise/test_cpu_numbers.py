@@ -1,4 +1,4 @@
-"""A number on the CPU (a tensor without dimensions) among the device's tensors is taken by value."""
+"""A scalar on the CPU (a tensor without dimensions) among the device's tensors is passed by value."""
 
 from __future__ import annotations
 

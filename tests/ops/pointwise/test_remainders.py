@@ -40,7 +40,7 @@ def test_remainders(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 17, COUNT])
 def test_a_quotient_beyond_float32_has_its_remainder(count: int) -> None:
-    """The CPU's vectorized kernel gives NaN, its scalar one the remainder that C defines."""
+    """The CPU's vectorized kernel gives NaN, and its scalar kernel C's remainder."""
     for a, b in ((1e10, 1e-30), (-1e10, 1e-30), (1e38, 3e-30), (3.4e38, -7e-35)):
         x, y = torch.full((count,), a), torch.full((count,), b)
         for name in ("fmod", "remainder"):

@@ -1,4 +1,4 @@
-"""Floats of 8 and 16 bits are what PyTorch makes of them, by calls and compiled."""
+"""Floats of 8 and 16 bits round like PyTorch's, interpreted and compiled."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_formulas_are_rounded_in_steps(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("exponents", [torch.float16, torch.float32, torch.int32], ids=str)
 def test_the_power_of_ldexp_has_a_dtype_of_its_own(dtype: torch.dtype, exponents: torch.dtype) -> None:
-    """That of floating exponents: 2 to the 20th is infinite in float16. Of integers the power is no number."""
+    """The power has the dtype of floating exponents (2 to the 20th is infinite in float16), unlike of integers."""
     x = torch.tensor([0, 1e-3, 1, math.inf, 3, 0, 2**-14, 2**15], dtype=dtype)
     y = torch.tensor([20, 20, 200, -30, -17, 1000, 29, -29], dtype=exponents)
     got = torch.ldexp(x.to(DEVICE), y.to(DEVICE)).cpu()

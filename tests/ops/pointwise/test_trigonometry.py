@@ -18,7 +18,7 @@ COUNT = 20_000
 
 
 def units(x: torch.Tensor) -> torch.Tensor:
-    """The distance of a float32 to its neighbour."""
+    """Returns the distance of a float32 to its neighbour."""
     return torch.nextafter(x.abs(), torch.tensor(torch.inf)) - x.abs()
 
 
@@ -89,7 +89,7 @@ def test_gradients_and_compiled_programs() -> None:
 @pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
 def test_a_choice_stays_a_choice() -> None:
-    """Were both ways computed, the program would be slower than with XLA's own sine."""
+    """If both branches were computed, the program would be slower than with XLA's own sine."""
     torch.manual_seed(0)
     x = torch.randn(1 << 20).mul(5).to("pjrt")  # in no order, which makes libm's branches slow
 

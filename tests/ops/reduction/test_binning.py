@@ -1,4 +1,4 @@
-"""searchsorted and bucketize: the CPU's bisection, which shows where a sequence has NaN or isn't sorted."""
+"""searchsorted and bucketize repeat the CPU's bisection, which shows where a sequence has NaN or isn't sorted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAN, INF = float("nan"), float("inf")
 
 pytestmark = pytest.mark.each_way
 
-# A sequence, what is sought, whether from the right, and what comes.
+# A sequence, the values sought, whether from the right, and the results.
 WITH_NAN = [
     ([0, 1, 2, NAN], [1, INF, NAN], False, [1, 4, 4]),
     ([0, 1, 2, NAN], [1, 2, NAN], True, [2, 4, 4]),
@@ -38,7 +38,7 @@ def test_nan_is_passed_wherever_the_bisection_meets_it(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 @pytest.mark.sampled(3)
 def test_sequences_of_any_order(n: int, dtype: torch.dtype) -> None:
-    """Twenty sequences for each number of elements decide it: what is passed is unlike in all of them."""
+    """Twenty sequences for each number of elements decide it: they differ in the elements that are passed."""
     sequence = torch.randint(-5, 5, (20, n)).to(dtype)
     sequence[0] = sequence[0].sort().values
     values = torch.randint(-6, 6, (20, 9)).to(dtype)

@@ -1,4 +1,4 @@
-"""Largest and smallest elements of rows, which are found by halves, and what is made of them."""
+"""Largest and smallest elements of rows, which are computed by halves, and ops made of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_infinities() -> None:
 @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax, torch.logsumexp])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_of_large_products(function: Callable[..., Tensor], compiled: bool) -> None:
-    """Rows that are masked by -1e10, and scaled after that: x * 100 - max is no fused multiply-add."""
+    """Rows are masked by -1e10 and scaled afterwards: x * 100 - max must not be a fused multiply-add."""
     torch.manual_seed(0)
     x = -torch.rand(256, 4) * 1e10
 

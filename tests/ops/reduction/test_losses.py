@@ -1,4 +1,4 @@
-"""What the samples of PyTorch's OpInfo database leave out of the losses."""
+"""Cases of losses that the samples of PyTorch's OpInfo database omit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.each_way
 
 
 def assert_same_loss(loss: Callable[..., torch.Tensor], x: torch.Tensor, *args: Any, reduction: str) -> None:
-    """The loss and the gradient of x, on the device and on the CPU."""
+    """Asserts the same loss and gradient of x on the device and on the CPU."""
     host, device = x.clone().requires_grad_(), x.to("pjrt").requires_grad_()
     expected = loss(host, *args, reduction=reduction)
     moved = [a.to("pjrt") if isinstance(a, torch.Tensor) else a for a in args]
@@ -31,7 +31,7 @@ def assert_same_loss(loss: Callable[..., torch.Tensor], x: torch.Tensor, *args: 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (1, 3), ()])
 def test_multilabel_margin_loss(shape: tuple[int, ...], reduction: str) -> None:
-    """Targets end at the first -1. PyTorch's own decomposition goes on, which is what torch.compile traces."""
+    """Targets end at the first -1. PyTorch's own decomposition, which torch.compile traces, does not stop there."""
     torch.manual_seed(0)
     torch_pjrt.reset_metrics()
     for _ in range(8):
@@ -66,7 +66,7 @@ def test_multi_margin_loss(reduction: str, weighted: bool, p: int) -> None:
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
 def test_the_shape_of_one_multi_margin_loss(reduction: str) -> None:
-    """It is the target's, whatever the scores' is."""
+    """The shape is the target's, whatever the scores' is."""
     for shape in ((), (5,), (1, 5)):
         for target in (torch.tensor(0), torch.tensor([0])):
             assert_same_loss(functional.multi_margin_loss, torch.randn(shape), target, reduction=reduction)
@@ -77,7 +77,7 @@ def test_the_shape_of_one_multi_margin_loss(reduction: str) -> None:
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.sampled(3)
 def test_cross_entropy_with_smoothed_labels(reduction: str, weighted: bool, ignore_index: int) -> None:
-    """PyTorch takes the mean with class weights apart into masked_select, whose result's size depends on data."""
+    """PyTorch decomposes the mean with class weights into masked_select, whose result's size depends on data."""
     torch.manual_seed(0)
     torch_pjrt.reset_metrics()
     weight = torch.rand(5) if weighted else None
@@ -117,6 +117,6 @@ def test_class_weights_of_another_dtype(rows: int) -> None:
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
 @pytest.mark.parametrize("loss", [functional.mse_loss, functional.smooth_l1_loss, functional.huber_loss])
 def test_losses_of_nothing(loss: Callable[..., torch.Tensor], shape: tuple[int, ...], reduction: str) -> None:
-    """PyTorch's Python, which is asked for shapes, divides by the number of elements."""
+    """PyTorch's Python functions, which compute shapes, divide by the number of elements."""
     assert_same_loss(loss, torch.ones(shape), torch.ones(shape), reduction=reduction)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}

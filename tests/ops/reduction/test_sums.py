@@ -1,4 +1,4 @@
-"""Sums of many floats, which XLA:CPU is given in parts."""
+"""Sums of many floats, which are computed in parts on XLA:CPU."""
 
 from __future__ import annotations
 
