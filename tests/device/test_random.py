@@ -1,4 +1,4 @@
-"""Random numbers: reproducible, independent of what is synced when, and distributed as they should be."""
+"""Random numbers: reproducible, independent of when they are synced, and correctly distributed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_an_assertion_cuts_no_graph_and_raises_at_the_next_read() -> None:
     assert x.tolist() == [4, 4, 4]
     assert torch_pjrt.metrics()["syncs"] == 1
     for message in ("", "positive"):
-        torch._assert_async(torch.zeros((), device=DEVICE), message)  # beside what is read
+        torch._assert_async(torch.zeros((), device=DEVICE), message)  # not part of the value that is read
         y = x + 1
         with pytest.raises(RuntimeError, match=message or "Assertion is failed"):
             y.tolist()

@@ -99,7 +99,7 @@ def test_until_written_anew(write: Callable[[Tensor], Any], told: bool) -> None:
     x = badly_written()
     if told:
         each_raises(x.tolist)
-    else:  # the error has no value any more, and the next read of anything tells of it
+    else:  # the error has no value any more, so the next read of any tensor raises it
         torch_pjrt.sync()
     write(x)
     if not told:  # by whichever read comes first when x has run

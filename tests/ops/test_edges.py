@@ -147,7 +147,7 @@ def test_raises_what_the_cpu_raises(name: str) -> None:
             MISTAKES[name]("cpu")
         with pytest.raises(expected.type) as raised:
             MISTAKES[name]("pjrt")
-    if "kaiser_window of integers" not in name:  # which tells of all options
+    if "kaiser_window of integers" not in name:  # its message lists all options
         assert str(raised.value).startswith(str(expected.value).split("  (")[0])
 
 

@@ -113,7 +113,7 @@ Values convolution(Emit& e, const Call& c) {
   return {e.as(y, c.result())};
 }
 
-// aten::convolution_backward: gradients of input, weight and bias, those that output_mask asks for.
+// aten::convolution_backward: the gradients of input, weight and bias that output_mask asks for.
 template <const Correlation& by>
 Values convolution_backward(Emit& e, const Call& c) {
   Value dy = c.tensor("grad_output"), x = c.tensor("input"), w = c.tensor("weight");

@@ -112,7 +112,7 @@ struct Statement {
   int32_t common = -1;  // the first statement that all its readers are fused into, or lead to; -1: none
   int32_t depth = 0;    // in the tree that `common` makes
   bool read = false, stored = false;
-  bool is_constant = false;  // XLA folds what is computed of constants
+  bool is_constant = false;  // XLA folds computations on constants
   bool is_fused() const { return cost >= 0 && !stored; }
 };
 

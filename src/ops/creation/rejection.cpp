@@ -1,4 +1,4 @@
-// Gamma, Poisson, binomial and Dirichlet draws: proposals are drawn anew for all elements until each has been
+// Gamma, Poisson, binomial and Dirichlet draws: proposals are drawn again for all elements until each has been
 // accepted once. Programs on the CPU call PyTorch's kernels instead.
 #include <cmath>
 #include <limits>

@@ -243,7 +243,7 @@ Values masked_scatter(Emit& e, const Call& c) {
   return {e.select(mask, e.to(spread, self.element()), self)};
 }
 
-// aten::masked_scatter_backward: the gradient at the true elements, in order; zero in what is left of source.
+// aten::masked_scatter_backward: the gradient at the true elements, in order; zero in the rest of source.
 Values masked_scatter_backward(Emit& e, const Call& c) {
   Value grad = c.tensor("grad_output");
   const Type result = e.type_of(c.result());
