@@ -46,7 +46,7 @@ class DigitNet(nn.Module):
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
-    """The 1,797 images of 8x8 pixels: three quarters to train on, the rest to test with."""
+    """Returns the 1,797 images of 8x8 pixels: three quarters for training, the rest for testing."""
     images, labels = load_digits(return_X_y=True)
     split = train_test_split(images, labels, test_size=0.25, random_state=0, stratify=labels)
     train_x, test_x = (torch.tensor(x, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16 for x in split[:2])
@@ -94,7 +94,7 @@ def accuracy(model: nn.Module, data: TensorDataset, device: torch.device) -> flo
 def step_times(
     data: TensorDataset, device: torch.device, batch: int, lr: float, rounds: int = 5
 ) -> tuple[float, float]:
-    """Milliseconds of a training step on `device` and on CPU eager, taken in turns so that noise meets both alike."""
+    """Returns milliseconds of a training step on `device` and on CPU eager, timed in turns against noise."""
     steps = []
     for place in (device, torch.device("cpu")):
         twin = DigitNet().to(place)
@@ -107,7 +107,7 @@ def step_times(
             start = time.perf_counter()
             for _ in range(10):
                 train_step(*step).item()
-            if round:  # the first round is a warm-up
+            if round:  # the first round warms up
                 measured.append((time.perf_counter() - start) / 10 * 1e3)
     return statistics.median(times[0]), statistics.median(times[1])
 
@@ -137,7 +137,7 @@ def main() -> None:
     score = accuracy(model, testing, device)
     plot(losses, args.plot)
 
-    # A device may offer counters of what it did; torch.cpu has none.
+    # A device may have counters; torch.cpu has none.
     counters = getattr(getattr(torch, device.type), "metrics", dict)()
     on_device, on_cpu = step_times(training, device, args.batch, args.lr)
     table = Table(title=f"Handwritten digits on {device}", show_header=False)

@@ -20,7 +20,8 @@ Graph = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # adjacency, features, 
 
 
 def draw(nodes: int, layout: torch.layout) -> Graph:
-    """(nodes, nodes) with 1 / sqrt(degree) on both sides, (nodes, FEATURES), (nodes)."""
+    """Returns adjacency (nodes, nodes), scaled by 1 / sqrt(degree) on both sides, features (nodes, FEATURES), kinds
+    (nodes)."""
     kinds = torch.randint(KINDS, (nodes,))
     tail, head = torch.randint(nodes, (2, 40 * nodes))
     is_kept = (kinds[tail] == kinds[head]) | (torch.rand(tail.shape) < 0.05)
@@ -46,7 +47,7 @@ class Network(torch.nn.Module):
 
 
 def train(graph: Graph, device: str) -> tuple[list[float], float, float]:
-    """The losses, the share of nodes told right, and seconds a step at the end."""
+    """Returns the losses, the share of nodes that are classified correctly, and seconds of a step at the end."""
     torch.manual_seed(0)
     adjacency, features, kinds = (x.to(device) for x in graph)
     network = Network().to(device)

@@ -15,7 +15,7 @@ from torch_pjrt.jax import as_jax, from_jax, torch_view
 @jax.tree_util.register_dataclass
 @dataclass
 class Gated:
-    """A layer in JAX, in Equinox's style: a structure of arrays that can be called."""
+    """A layer in JAX, in Equinox's style: a pytree of arrays that can be called."""
 
     weight: jax.Array
     gate: jax.Array
@@ -47,7 +47,7 @@ def by_jax(layer: Gated, x: jax.Array) -> float:
 
 
 class InTorch(nn.Module):
-    """The layer of JAX's with torch's parameters."""
+    """The JAX layer with torch parameters."""
 
     def __init__(self, layer: Gated) -> None:
         super().__init__()

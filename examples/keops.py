@@ -22,7 +22,7 @@ SCALE = 0.5
 
 
 def scores(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """-|x_i - y_j|² / s: the whole matrix."""
+    """Returns -|x_i - y_j|² / s, the whole matrix."""
     squares = x.square().sum(-1)[:, None] + y.square().sum(-1)[None]
     return (2 * x @ y.T - squares) / SCALE
 
@@ -210,7 +210,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sums, backward, ffi::Ffi::Bind()
     .Attr<ffi::Span<const int64_t>>("gradients_of").Ret<Tensor>().Ret<Tensor>().Ret<Tensor>());
 """
 
-# Sums in any order; not -ffast-math, which changes the arithmetic of the whole process.
+# Sums may be reordered; -ffast-math is not used because it changes the arithmetic of the whole process.
 FLAGS = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"]
 
 
@@ -223,7 +223,7 @@ def generated(call) -> str:
 
 
 def fits(call) -> bool:
-    """In float32; of a backward all three gradients."""
+    """Accepts float32, and backwards that need all three gradients."""
     wanted = call.attributes.get("gradients_of", [0, 1, 2])
     return all(x.dtype == torch.float32 for x in call.operands) and wanted == [0, 1, 2]
 
@@ -234,11 +234,11 @@ def register() -> None:
             torch_pjrt.register_kernel(f"keops.{name}{suffix}", source=generated, symbol="sums", when=fits, flags=FLAGS)
 
 
-# --- what it is measured beside -------------------------------------------------------------------------------------
+# --- the comparison -------------------------------------------------------------------------------------------------
 
 
 def by_pykeops() -> dict[str, Callable[..., torch.Tensor]]:
-    """The two as pykeops has them; none where it is missing."""
+    """Returns both sums by pykeops, or nothing if it isn't installed."""
     try:
         from pykeops.torch import LazyTensor
     except ImportError:
@@ -276,7 +276,7 @@ def points(count: int) -> list[torch.Tensor]:
 
 
 def error(name: str, given: list[torch.Tensor]) -> float:
-    """Of results and gradients, against float64, relative to the greatest of each."""
+    """Returns the error of results and gradients against float64, relative to the maximum of each."""
     ours = with_gradients(SUMS[name], [x.to("pjrt") for x in given])
     exact = with_gradients(SUMS[name], [x.double() for x in given])
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, exact, strict=True))

@@ -94,7 +94,7 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
 
 
 def parallel(model: Llama, mesh: DeviceMesh) -> Llama:
-    """As torchtitan does: sequence parallel between the blocks, tensor parallel in them, FSDP2 over the rest."""
+    """Parallelizes as torchtitan does: sequence parallel between blocks, tensor parallel in them, FSDP2 elsewhere."""
     plan = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
         "norm": SequenceParallel(),
@@ -124,7 +124,7 @@ def parallel(model: Llama, mesh: DeviceMesh) -> Llama:
 
 
 def batch(step: int) -> torch.Tensor:
-    """Sentences of a language whose next word follows from the last: ``3 * word + 1``."""
+    """Returns sentences of a language whose next word is a function of the last: ``3 * word + 1``."""
     first = torch.randint(VOCABULARY, (BATCH, 1), generator=torch.Generator().manual_seed(step))
     words = [first]
     for _ in range(LENGTH):
@@ -133,7 +133,7 @@ def batch(step: int) -> torch.Tensor:
 
 
 def train(model: nn.Module, steps: int, part: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
-    """The loss of each step, over the part of its batch that `part` gives."""
+    """Returns the loss of each step, over the part of its batch that `part` returns."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(steps):

@@ -19,7 +19,7 @@ LENGTH, STEPS = 32, 40
 
 
 class Passages(torch.utils.data.Dataset):
-    """Passages of the text, a token a character."""
+    """Passages of the text, one token per character."""
 
     def __init__(self) -> None:
         letters = {letter: index for index, letter in enumerate(sorted(set(TEXT)))}
@@ -35,7 +35,7 @@ class Passages(torch.utils.data.Dataset):
 
 
 def train(folder: str, checkpoint: str | None = None) -> list[float]:
-    """Trains to the last step; returns the losses that were logged, those before the checkpoint too."""
+    """Trains to the last step; returns the logged losses, including those before the checkpoint."""
     passages = Passages()
     arguments = TrainingArguments(
         output_dir=folder,

@@ -16,7 +16,7 @@ METRES = {"m": 1.0, "km": 1000.0}
 
 
 class Length(torch.Tensor):
-    """Lengths in a unit. Sums are in that of the first."""
+    """Lengths in a unit. Sums have the unit of the first operand."""
 
     value: torch.Tensor
     unit: str

@@ -1,4 +1,4 @@
-"""AlexNet as "One weird trick for parallelizing convolutional neural networks" (Krizhevsky, 2014) has it."""
+"""AlexNet, after "One weird trick for parallelizing convolutional neural networks" (Krizhevsky, 2014)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class AlexNet(nn.Module):
-    """`width` channels after the first convolution, 64 times that in hidden linear layers; images from 63x63 on."""
+    """`width` channels after the first convolution, 64 times that in hidden linear layers; images of at least 63x63."""
 
     def __init__(self, width: int = 64, classes: int = 1000, dropout: float = 0.5) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ class Case:
 
     @staticmethod
     def output(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-        """The one tensor that matters of what the model gives."""
+        """Returns the tensor among the model's results that is compared."""
         result = model(*inputs)
         return result if isinstance(result, Tensor) else result.logits
 
@@ -43,7 +43,7 @@ def _next_token_loss(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _actor_critic_loss(output: Tensor, target: Tensor) -> Tensor:
-    """target: (batch, 2), the action taken and what it returned."""
+    """target: (batch, 2), the action taken and its return."""
     log_probabilities = output[:, :-1].log_softmax(1)
     advantage = target[:, 1] - output[:, -1]
     chosen = log_probabilities.gather(1, target[:, :1].long()).squeeze(1)
@@ -133,11 +133,11 @@ CATALOGUE: dict[str, Callable[[bool, int], Case]] = {
 
 
 def case(name: str, small: bool = False, batch: int = 4, dropout: bool = False) -> Case:
-    """The model `name` of the catalogue, one batch of random inputs, its target and loss.
+    """Returns the model `name` of the catalogue, one batch of random inputs, its target and loss.
 
     Args:
-        small: of a size for tests, instead of the usual one.
-        dropout: False takes all dropout out of the model, so that its results can be compared.
+        small: True for a size for tests, instead of the usual one.
+        dropout: False removes all dropout from the model, so that its results can be compared.
     """
     torch.manual_seed(0)
     made = CATALOGUE[name](small, batch)

@@ -1,4 +1,4 @@
-"""Networks of equal layers, as deep as they are asked to be, of one width: what a layer costs in a deep network."""
+"""Networks of equal layers, of any depth and one width, to measure the cost of a layer in a deep network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def encoder(norm_first: bool) -> Callable[[int], nn.Module]:
 
 
 class Residual(nn.Module):
-    """x + block(x), and what comes after the sum."""
+    """x + block(x), followed by another module."""
 
     def __init__(self, block: nn.Module, after: nn.Module) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def resnet(depth: int) -> nn.Module:
 
 
 class DenseBlock(nn.Module):
-    """Two layers, each of which reads all that was there before it, and one that goes back to the width."""
+    """Two layers, each of which reads all earlier activations, and one that returns to the width."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def dense_blocks(depth: int) -> nn.Module:
 
 
 class Steps(nn.Module):
-    """A cell, step by step, as people write it."""
+    """A cell that is called step by step."""
 
     def __init__(self, cell: nn.RNNCellBase, steps: int) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class MidpointSteps(nn.Module):
 
 
 class SetLayer(nn.Module):
-    """A layer of a deep set: each element, and the mean of all."""
+    """A layer of a deep set, on each element and the mean of all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ def deep_set(depth: int) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """Convolutions before and after a pool, each of the later ones beside what the earlier one at its side gave."""
+    """Convolutions before and after a pool; later ones also read the result of the earlier one at the same level."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class UNet(nn.Module):
 
 
 ROW, TOKENS, IMAGES = (ROWS, WIDTH), (8, 32, WIDTH), (4, 16, 16, 16)
-# Of each the sizes of its input.
+# Each network with the sizes of its input.
 DEEP: dict[str, tuple[Callable[[int], nn.Module], tuple[int, ...]]] = {
     "post-norm transformer": (encoder(norm_first=False), TOKENS),
     "pre-norm transformer": (encoder(norm_first=True), TOKENS),
@@ -167,7 +167,7 @@ DEEP: dict[str, tuple[Callable[[int], nn.Module], tuple[int, ...]]] = {
 
 
 def deep(name: str, depth: int) -> tuple[nn.Module, Tensor]:
-    """The network, and an input of it."""
+    """Returns the network and an input."""
     torch.manual_seed(0)
     make, sizes = DEEP[name]
     return make(depth), torch.randn(sizes)

@@ -17,7 +17,7 @@ def _mlp(sizes: Sequence[int]) -> nn.Sequential:
 
 
 class DLRM(nn.Module):
-    """`tables` tables of `rows` rows each, `dense` dense features; gives one logit a sample, without a dimension."""
+    """`tables` tables of `rows` rows each, `dense` dense features; returns one logit per sample, (batch)."""
 
     def __init__(self, rows: int = 10_000, tables: int = 8, width: int = 64, dense: int = 13) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ def _normalized(
 
 
 class InvertedResidual(nn.Module):
-    """Widens by `expansion`, a depthwise convolution, narrows; added to its input where the shapes agree."""
+    """Widens by `expansion`, applies a depthwise convolution, narrows, and adds its input if the shapes are equal."""
 
     def __init__(
         self, inputs: int, outputs: int, expansion: int, kernel: int, stride: int, activation: type[nn.Module]

@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Policy(nn.Module):
-    """Gives (batch, actions + 1): the logits of the actions, and the value of the state."""
+    """Returns (batch, actions + 1): the logits of the actions, and the value of the state."""
 
     def __init__(self, observations: int = 17, actions: int = 6, width: int = 64) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Language models of PyTorch's own recurrent modules."""
+"""Language models with PyTorch's recurrent modules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class RecurrentLanguageModel(nn.Module):
-    """Gives logits (batch, tokens, vocabulary) of what follows each token."""
+    """Returns logits (batch, tokens, vocabulary) of the next token at each position."""
 
     def __init__(
         self,

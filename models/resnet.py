@@ -7,7 +7,7 @@ from torch import nn
 
 
 def _projection(inputs: int, outputs: int, stride: int) -> nn.Module | None:
-    """For the shortcut, where the shape changes."""
+    """Returns the projection of a shortcut whose shape changes, else None."""
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
@@ -36,7 +36,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, a 3x3 of `groups` groups whose channels are `group_width` of `width` each, 1x1 to four times the width."""
+    """1x1, then 3x3 in `groups` groups with `group_width` of `width` channels each, then 1x1 to four times `width`."""
 
     expansion = 4
 

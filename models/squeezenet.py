@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Fire(nn.Module):
-    """A 1x1 convolution to few channels, then a 1x1 and a 3x3 beside each other."""
+    """A 1x1 convolution to few channels, then a 1x1 and a 3x3 in parallel."""
 
     def __init__(self, inputs: int, squeezed: int, expanded: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Fire(nn.Module):
 
 
 class SqueezeNet(nn.Module):
-    """`width` channels in the first fire modules' expansions; images from 17x17 on."""
+    """`width` channels in the first fire modules' expansions; images of at least 17x17."""
 
     def __init__(self, width: int = 64, classes: int = 1000, dropout: float = 0.5) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ def _convolutions(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """`width` channels at full resolution, doubled at each of `depth` halvings. Gives one value a pixel and class."""
+    """`width` channels at full resolution, doubled at each of `depth` halvings. Returns a value per pixel and class."""
 
     def __init__(self, width: int = 64, depth: int = 4, classes: int = 1) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from torch import nn
 
 
 class VGG16(nn.Module):
-    """`width` channels in the first stage and 64 times that in the hidden linear layers; images from 32x32 on."""
+    """`width` channels in the first stage, 64 times that in the hidden linear layers; images of at least 32x32."""
 
     def __init__(self, width: int = 64, classes: int = 1000, dropout: float = 0.5) -> None:
         super().__init__()

@@ -17,5 +17,5 @@ def dynamic_metadata(field: str, settings: Mapping[str, Any], project: Mapping[s
 
 
 def dynamic_wheel(field: str, settings: Mapping[str, Any]) -> bool:
-    """Tells that a wheel made of the sdist may have other dependencies than the sdist names."""
+    """Returns True: a wheel built from the sdist may have other dependencies than the sdist names."""
     return True

@@ -1,4 +1,4 @@
-"""Which tests say most about what has changed since a commit, the nearest first: what ./dev test --changed runs."""
+"""Finds the tests nearest to the changes since a commit, the nearest first, for ./dev test --changed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from find_tests import imported
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMED = re.compile(r'aten::([a-z_0-9]+)|@(?:decomposition|composition|meta)\("([a-z_0-9]+)')
-# Files with a test for each op, named after it.
+# Files with a test for each op, named after the op.
 OF_EVERY_OP = [f"tests/ops/test_{name}.py" for name in ("opinfo", "layouts", "out", "out_dtypes", "strides", "dtypes")]
 OF_EVERYTHING = ("tests/engine/tier/test_operands.py", "tests/device/test_views.py")
 
 
 def changed(base: str) -> list[Path]:
-    """Files that differ from the commit, committed or not, and those that git doesn't know yet."""
+    """Returns files that differ from the commit, committed or not, and those that git doesn't track yet."""
     found: list[str] = []
     for command in (["diff", "--name-only", base], ["ls-files", "--others", "--exclude-standard"]):
         found += subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
@@ -25,7 +25,7 @@ def changed(base: str) -> list[Path]:
 
 
 def room_of(path: Path) -> Path | None:
-    """The folder of tests that has the name of the file's room, or of the one around it."""
+    """Returns the folder of tests with the name of the file's room, or of the one around it; or None."""
     parts = path.parts[2:-1] if path.parts[:2] == ("python", "torch_pjrt") else path.parts[1:-1]
     if path.parts[0] not in ("src", "python", "tests"):
         return None
@@ -37,7 +37,7 @@ def room_of(path: Path) -> Path | None:
 
 
 def tests_of(path: Path, tests: dict[Path, str]) -> list[Path]:
-    """The nearest first."""
+    """Returns the tests of a file, the nearest first."""
     place = ROOT / path
     if place in tests:
         return [place]
@@ -50,7 +50,7 @@ def tests_of(path: Path, tests: dict[Path, str]) -> list[Path]:
 
 
 def find(paths: list[Path]) -> tuple[list[str], list[str]]:
-    """Test files, and the ops whose tests among those of every op are to run."""
+    """Returns test files, and the ops whose tests in the files for every op should run."""
     tests = {test: test.read_text() for test in sorted((ROOT / "tests").rglob("test_*.py"))}
     files: dict[str, None] = {}
     ops: dict[str, None] = {}

@@ -1,6 +1,6 @@
-"""Holds the rules that no compiler does: who may know whom, how large files and folders may be, what names must say.
+"""Checks rules that no compiler checks: which code may include which, how large files and folders may be, naming.
 
-Prints one line a violation, as file:line: what is wrong and what to do. Exits with 1 when there is any.
+Prints one line per violation, file:line: the problem and the cure. Exits with 1 if there is any.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 500
 MAX_FILES = 20
-OTHERS = ROOT / "python/torch_pjrt/include"  # XLA's headers, as they are
+OTHERS = ROOT / "python/torch_pjrt/include"  # XLA's headers, unchanged
 GENERATED = ROOT / "python/torch_pjrt/_C.pyi"  # ./dev stubs writes it
 CODE = {".cpp", ".h", ".c", ".py", ".pyi"}
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
 
-# A row of rooms of src/, lowest first, -> (the rows that it may know, the libraries it may include). Rooms of one row
-# may know each other, and all rooms of the rows named here, while no arrow runs back. ARCHITECTURE.md has the reasons.
+# From a group of rooms of src/, lowest first, to (the groups that it may include, the libraries that it may include).
+# Rooms of one group, and of the groups named here, may include each other without cycles. ARCHITECTURE.md has the
+# reasons.
 ROWS: dict[str, tuple[set[str], set[str]]] = {
     "libc": (set(), set()),
     "pjrt": (set(), {"pjrt"}),
@@ -37,8 +38,8 @@ ROWS: dict[str, tuple[set[str], set[str]]] = {
     "engine": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
     "python": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "kernels", "device", "engine"}, {"torch", "python"}),
 }
-# A folder of python/torch_pjrt -> the others that it may import, even late. A file at the top is a room of its own; one
-# that is not here (__init__, registration, …) may import all, and nobody imports it.
+# From a folder of python/torch_pjrt to the others that it may import, even late. A file at the top is a room of its
+# own. A file that is not here (__init__, registration, …) may import all, and nothing imports it.
 PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "told": set(),
@@ -60,14 +61,14 @@ PACKAGES: dict[str, set[str]] = {
     "recorded": {"capture", "program"},
 }
 
-# What of JAX keeps its name from release to release; the rest is for torch_pjrt/jax/_compat.py alone.
+# Parts of JAX with stable names; the rest is for torch_pjrt/jax/_compat.py only.
 LASTING = {"jax", "jax.numpy"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<ours>[^"]+)"|<(?P<theirs>[^>]+)>)')
 
 
 def library(header: str) -> str | None:
-    """The library a <header> belongs to; None: the standard library or the system."""
+    """Returns the library that a <header> belongs to; None for the standard library or the system."""
     if header.startswith(("torch/csrc/", "torch/python", "pybind11/")) or header == "Python.h":
         is_torch = header.startswith(("torch/csrc/autograd/", "torch/csrc/distributed/c10d/"))
         return "torch" if is_torch and "python" not in header else "python"
@@ -76,7 +77,7 @@ def library(header: str) -> str | None:
     return "pjrt" if header.startswith("pjrt_c_api") else None
 
 
-Arrows = dict[tuple[str, str], str]  # (room or file, another that it knows) -> file:line of the first place
+Arrows = dict[tuple[str, str], str]  # (room or file, one that it includes) -> file:line of the first place
 
 
 def include_violations(path: Path, lines: list[str], arrows: Arrows, files: Arrows) -> Iterator[tuple[int, str]]:
@@ -103,7 +104,7 @@ def include_violations(path: Path, lines: list[str], arrows: Arrows, files: Arro
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """What is imported of the package, from its top: "device.streams"; "" is the package itself."""
+    """Yields imported names of the package, from its top: "device.streams"; "" is the package itself."""
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     else:
@@ -114,10 +115,10 @@ def imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
 
 
 def file_of(name: str) -> Path | None:
-    """The file that an import of this name of the package reads; None: a module in C++."""
+    """Returns the file that an import of this name reads; None for a module in C++."""
     package = ROOT / "python/torch_pjrt"
     inner = package.joinpath(*name.split("."))
-    for place in (inner, inner.parent):  # a module, or what is in one
+    for place in (inner, inner.parent):  # a module, or a name in one
         for file in (place.with_suffix(".py"), place / "__init__.py"):
             if file.exists() and file.is_relative_to(package):
                 return file if name.split(".")[0] != "_C" else None
@@ -125,7 +126,7 @@ def file_of(name: str) -> Path | None:
 
 
 def only_for_types(tree: ast.AST) -> set[ast.AST]:
-    """What stands under ``if TYPE_CHECKING:``."""
+    """Returns the nodes under ``if TYPE_CHECKING:``."""
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
     return {inner for block in blocks for statement in block.body for inner in ast.walk(statement)}
 
@@ -182,7 +183,7 @@ def violations(path: Path, arrows: Arrows, files: Arrows) -> Iterator[tuple[int,
 
 
 def cycles(arrows: Arrows, what: str) -> Iterator[str]:
-    """One line for each arrow on a circle of rooms or of files, said by the place that draws it."""
+    """Yields one line for each arrow on a cycle of rooms or of files, with the place that makes it."""
     knows: dict[str, set[str]] = {}
     for room, other in arrows:
         knows.setdefault(room, set()).add(other)
@@ -206,7 +207,7 @@ def main() -> int:
     paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in CODE and not p.is_relative_to(OTHERS)]
     found: list[str] = []
     arrows: Arrows = {}
-    files: Arrows = {}  # imports within functions are arrows, too; those for types alone are none
+    files: Arrows = {}  # includes imports within functions, but not those for types only
     for path in sorted(paths):
         found += [
             f"{path.relative_to(ROOT)}:{number}: {message}" for number, message in violations(path, arrows, files)

@@ -1,7 +1,7 @@
-"""Which test files can have a test that pytest's -k EXPRESSION takes, told without importing any.
+"""Finds the test files that can have a test that pytest's -k EXPRESSION selects, without importing any.
 
-Every name that -k looks at is written somewhere: in the file's path or text, in another file of ours that it imports,
-among PyTorch's OpInfo, or it is a document's. tests/python/test_find_tests.py holds that.
+Every name that -k matches is written somewhere: in the file's path or text, in another file of ours that it imports,
+among PyTorch's OpInfo, or it is a document's. tests/python/test_find_tests.py checks that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def op_info(site: str) -> str:
 
 
 def imported(text: str) -> set[Path]:
-    """The files of ours that a text imports. A package stands for all its files: they may fill one table."""
+    """Returns the files of ours that a text imports. A package stands for all its files, which may fill one table."""
     found: set[Path] = set()
     for base, names in IMPORT.findall(text):
         for dotted in (base, *(f"{base}.{name.split(' as ')[0].strip()}" for name in names.split(","))):
@@ -36,7 +36,7 @@ def imported(text: str) -> set[Path]:
 
 
 def told(path: Path, site: str) -> str:
-    """All that may name a test of the file."""
+    """Returns all text that may name a test of the file."""
     seen, todo = set(), [path]
     texts = [str(path.relative_to(ROOT))]
     while todo:
@@ -54,7 +54,7 @@ def told(path: Path, site: str) -> str:
 
 
 def find(expression: str, site: str) -> list[Path]:
-    """The test files to collect for -k EXPRESSION; none: it tells nothing, and all are to be. `site`: site-packages."""
+    """Returns the test files to collect for -k EXPRESSION; none if all are to be collected. `site`: site-packages."""
     words = re.findall(r"[^\s()]+", expression.lower())
     if "not" in words:
         return []

@@ -1,7 +1,7 @@
-"""One wheel of several, each built for another torch: join_wheels.py FOLDER WHEEL WHEEL...
+"""Joins wheels that were built for different torch versions: join_wheels.py FOLDER WHEEL WHEEL...
 
-The wheels are of one version, one Python and one platform, and differ in the folder of their core (torch_2_13/_C.….so).
-The joint wheel has all cores, and takes each torch that has one.
+The wheels have one version, one Python and one platform, and differ in the folder of their core (torch_2_13/_C.….so).
+The joint wheel has all cores, and works with each torch that has one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEEDS = re.compile(r"^Requires-Dist: torch==\d+\.\d+\.\*$", re.MULTILINE)
 
 
 def read(wheel: Path) -> dict[str, bytes]:
-    """name -> content, of all files but the list of files."""
+    """Returns name -> content of all files except the list of files."""
     with zipfile.ZipFile(wheel) as archive:
         return {
             i.filename: archive.read(i) for i in archive.infolist() if not i.is_dir() and "RECORD" not in i.filename
@@ -28,7 +28,7 @@ def read(wheel: Path) -> dict[str, bytes]:
 
 
 def needed(versions: list[tuple[int, int]]) -> str:
-    """What pip may install: from the oldest to the newest, but not one between them that has no core."""
+    """Returns the torch versions that pip may install: from the oldest to the newest, except those without a core."""
     (major, first), (_, last) = versions[0], versions[-1]
     between = [minor for minor in range(first, last + 1) if (major, minor) not in versions]
     return ",".join([f">={major}.{first}", f"<{major}.{last + 1}", *(f"!={major}.{minor}.*" for minor in between)])

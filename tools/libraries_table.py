@@ -1,4 +1,4 @@
-"""The table of docs/libraries.md, made from tests/libraries: ./dev python tools/libraries_table.py writes it anew."""
+"""Makes the table of docs/libraries.md from tests/libraries: ./dev python tools/libraries_table.py writes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ START, END = "<!-- made by tools/libraries_table.py -->\n", "<!-- end -->"
 
 
 def claims(path: Path) -> dict[str, str]:
-    """test -> what it says that works."""
+    """Returns test -> its docstring, which says what works."""
     tests = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
     said = {test.name: ast.get_docstring(test) for test in tests if test.name.startswith("test_")}
     return {name: " ".join(text.split()) for name, text in said.items() if text}
 
 
 def tried() -> dict[str, str]:
-    """The libraries that CI doesn't have -> the version that their tests were run with."""
+    """Returns library -> version with which its tests ran, for libraries that CI doesn't have."""
     for node in ast.parse((ROOT / "tests/libraries/test_others.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TRIED":
             found: dict[str, str] = ast.literal_eval(node.value)
@@ -28,13 +28,13 @@ def tried() -> dict[str, str]:
 
 
 def pinned() -> dict[str, str]:
-    """What CI installs -> its version."""
+    """Returns package -> version that CI installs."""
     lines = (ROOT / "requirements.lock").read_text().lower().replace("_", "-").splitlines()
-    return dict(line.split(" ;")[0].split("==") for line in lines if "==" in line)  # without markers of systems
+    return dict(line.split(" ;")[0].split("==") for line in lines if "==" in line)  # without environment markers
 
 
 def known() -> dict[str, str]:
-    """The file of a library that is adapted -> the version that its tests are run with."""
+    """Returns file of an adapted library -> version with which its tests run."""
     call = r'Library\("(\w+)", "(\w+)", "([\w-]+)"\)'
     text = (ROOT / "python/torch_pjrt/libraries/known.py").read_text()
     return {file: pinned()[wheel] for package, file, wheel in re.findall(call, text) if package == file}
@@ -52,7 +52,7 @@ def table() -> str:
 
 
 def written(text: str) -> str:
-    """The document with the table that the tests make."""
+    """Returns the document with the table that the tests make."""
     before, _, rest = text.partition(START)
     return before + START + "\n" + table() + "\n" + END + rest.partition(END)[2]
 

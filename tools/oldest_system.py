@@ -1,7 +1,7 @@
-"""Refuses a wheel that an old system can't load: oldest_system.py manylinux_2_28 WHEEL
+"""Rejects a wheel that an old system can't load: oldest_system.py manylinux_2_28 WHEEL
 
-It names each symbol that is too new. A platform's name says which versions of the C and C++ libraries' symbols its
-systems have; auditwheel has the lists.
+It names each symbol that is too new. A platform's name determines the versions of the symbols of its C and C++
+libraries; auditwheel has the lists.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from elftools.elf.elffile import ELFFile
 
 
 def allowed(name: str) -> dict[str, set[str]]:
-    """library -> the versions that it has on this platform: "GLIBC" -> {"2.2.5", …}."""
+    """Returns library -> its versions on this platform: "GLIBC" -> {"2.2.5", …}."""
     policies = json.loads((files("auditwheel") / "policy/manylinux-policy.json").read_text())
     (found,) = (policy for policy in policies if policy["name"] == name)
     return {library: set(versions) for library, versions in found["symbol_versions"][platform.machine()].items()}
 
 
 def needed(library: bytes) -> Iterator[tuple[str, str]]:
-    """Each symbol that a shared library takes from others, and its version: ("stat", "GLIBC_2.33")."""
+    """Yields each symbol that a shared library imports, and its version: ("stat", "GLIBC_2.33")."""
     elf = ELFFile(io.BytesIO(library))
     numbers, versions = (elf.get_section_by_name(name) for name in (".gnu.version", ".gnu.version_r"))
     if numbers is None or versions is None:

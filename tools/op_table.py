@@ -1,7 +1,7 @@
-"""docs/ops.md, the table of what does each op: ./dev ops writes it anew.
+"""Makes docs/ops.md, the table of how each op runs: ./dev ops writes it.
 
-Every sample that PyTorch's OpInfo database has of an op is recorded, and its backward; nothing that could be left
-pending is run, so that takes half a minute.
+Every sample that PyTorch's OpInfo database has of an op is recorded, and its backward. Pending work is not run, so it
+takes half a minute.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, tensors  # no
 from tests.sparse.layouts import parts  # noqa: E402
 from torch_pjrt import _C  # noqa: E402
 
-WAYS = ("rule", "decomposition", "kernel", "host")  # the later one tells more
+WAYS = ("rule", "decomposition", "kernel", "host")  # a later one takes precedence
 NONE = "–"
 
 
 def bare(op: str) -> str:
-    """``aten::_linalg_svd.default`` as people call it."""
+    """Returns the usual name of ``aten::_linalg_svd.default``."""
     return op.partition("::")[2].partition(".")[0]
 
 
 @dataclass
 class Told:
-    """How the calls of one op, of one dtype, are done: forward or backward."""
+    """How the calls of one op, of one dtype, run: forward or backward."""
 
     by: dict[str, set[str]] = field(default_factory=dict)  # way -> ops
     why: dict[str, str] = field(default_factory=dict)  # op that ran on the host -> the reason
@@ -65,7 +65,7 @@ class Told:
 
 
 def logged(call: Callable[[], Any], told: Told) -> Any:
-    """What the call gives; None where it raises."""
+    """Returns the call's result; None if it raises."""
     _C.start_log()
     try:
         result = call()
@@ -79,7 +79,7 @@ def logged(call: Callable[[], Any], told: Told) -> Any:
 
 
 def told_of(name: str, dtype: torch.dtype) -> tuple[Told, Told | None]:
-    """Of all samples."""
+    """Records all samples of an op; returns forward and backward."""
     op = OPS[name]
     has_gradient = dtype.is_floating_point and op.supports_autograd
     forward, backward = Told(), Told()
@@ -102,7 +102,7 @@ def told_of(name: str, dtype: torch.dtype) -> tuple[Told, Told | None]:
 
 @dataclass
 class Row:
-    """An op: what does it in float32, its backward, and in int64; None where PyTorch has no such kernel."""
+    """An op: how it runs in float32, its backward, and in int64; None where PyTorch has no such kernel."""
 
     name: str
     cells: tuple[Told | None, Told | None, Told | None]
@@ -125,7 +125,7 @@ def rows(names: Iterable[str]) -> Iterator[Row]:
 
 
 def share(cells: list[tuple[Told | None, ...]]) -> str:
-    """How many of the ops need no host."""
+    """Returns how many of the ops run without the host."""
     present = [told for told in cells if told[0] is not None]
     without = [told for told in present if not any(one and (one.way == "host" or one.refused) for one in told)]
     return f"{len(without)} of {len(present)} ({len(without) / len(present):.1%})"

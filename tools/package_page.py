@@ -1,7 +1,7 @@
-"""The text of a package's page, for scikit-build-core: README.md, whose links lead somewhere there, too.
+"""Makes the text of a package's page for scikit-build-core: README.md, with links that work there.
 
-A link between files of the repository leads nowhere on a package's page. It becomes one to the repository where
-``[project.urls]`` of pyproject.toml names it (``Repository``), and else its text alone.
+A link between files of the repository doesn't work on a package's page. It becomes a link to the repository if
+``[project.urls]`` of pyproject.toml names it (``Repository``), and else plain text.
 """
 
 from __future__ import annotations

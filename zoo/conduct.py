@@ -19,10 +19,10 @@ from zoo.entries import Settings
 from zoo.kept import ROOT
 
 LIMIT = 240.0  # seconds by the clock for one cell, on a machine that may be shared
-MOST = 60  # cells of one worker: what earlier ones left in memory goes with it
+MOST = 60  # cells of one worker, whose memory accumulates
 
 
-# Compiles a third as long; programs are another compiler's output then, and are not timed.
+# Compiles in a third of the time; programs then differ from the usual ones, and are not timed.
 QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
 
 
@@ -45,7 +45,7 @@ class Worker:
         )
 
     def outcome(self, cell: Cell, limit: float) -> dict[str, Any]:
-        """What the worker says of a cell; after "crashed" it can't be used any more."""
+        """Returns the worker's outcome for a cell; after "crashed" the worker can't be used any more."""
         assert self.process.stdin
         assert self.process.stdout
         self.cells += 1
@@ -84,9 +84,9 @@ def conduct(
     until: float = float("inf"),
     settings: Settings = entries.settings,
 ) -> None:
-    """Computes cells in their order and tells each outcome at once. None begins after the time `until`.
+    """Computes cells in their order and reports each outcome immediately. No cell begins after the time `until`.
 
-    A model that eager itself does not run, forward or as a step, is not tried at the other entry points.
+    A model that doesn't run in eager mode, forward or as a step, is not tried at the other entry points.
     """
     worker: Worker | None = None
     none: dict[tuple[str, str, str], str] = {}

@@ -1,4 +1,4 @@
-"""Outcomes on disk: each as a line when it is known, and docs/zoo.json, the letters of all that were last kept."""
+"""Outcomes on disk: each as a line as soon as it is known, and docs/zoo.json, the letters of all stored outcomes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def append(cell: Cell, outcome: dict[str, Any], path: Path = LINES) -> None:
 
 
 def lines(path: Path = LINES) -> Outcomes:
-    """The last outcome of each cell. A line that was cut off by the end of a run is left out."""
+    """Returns the last outcome of each cell. A line that the end of a run cut off is left out."""
     found: Outcomes = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -35,7 +35,7 @@ def lines(path: Path = LINES) -> Outcomes:
 
 
 def document(path: Path = DOCUMENT) -> Outcomes:
-    """What was kept in the repository."""
+    """Returns the outcomes that are stored in the repository."""
     if not path.exists():
         return {}
     told = json.loads(path.read_text())
@@ -51,7 +51,7 @@ def document(path: Path = DOCUMENT) -> Outcomes:
 
 
 def write_document(outcomes: Outcomes, path: Path = DOCUMENT) -> None:
-    """Writes the JSON: a row of letters for each model, and the words of what is not right."""
+    """Writes the JSON: a row of letters for each model, and the messages of cells that aren't right."""
     names = [cell.column for cell in columns()]
     rows: dict[str, str] = {}
     words: dict[str, dict[str, str]] = {}
@@ -74,7 +74,7 @@ def write_document(outcomes: Outcomes, path: Path = DOCUMENT) -> None:
 
 
 def worse(outcomes: Outcomes, before: Outcomes) -> list[Cell]:
-    """The cells that were right before and are refused, wrong or crashed now."""
+    """Returns the cells that were right before and are refused, wrong or crashed now."""
     return [
         cell
         for cell, outcome in outcomes.items()

@@ -1,4 +1,4 @@
-"""Makes libraries importable that ship operators of their own for another PyTorch than the one here."""
+"""Makes libraries importable whose own operators are compiled for another PyTorch than the installed one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPERATORS = (
 
 @functools.cache
 def define_missing_operators() -> torch.library.Library | None:
-    """Defines torchvision's operators where its binary is for another PyTorch; returns what keeps them defined."""
+    """Defines torchvision's operators if its binary is for another PyTorch; returns the library that defines them."""
     if importlib.util.find_spec("torchvision") is None:
         return None
     try:

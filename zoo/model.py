@@ -1,4 +1,4 @@
-"""What a model of the zoo is: a name, and a function that builds a module with example arguments."""
+"""A model of the zoo: a name, and a function that builds a module with example arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seeded(number: int = 1) -> None:
 
 
 class Absent(Exception):
-    """A library that the model comes from can't be imported here."""
+    """Raised if a model's library can't be imported."""
 
 
 @dataclasses.dataclass
@@ -48,7 +48,7 @@ class Model:
     build: Callable[[], Built]
 
     def built(self, dtype: torch.dtype = torch.float32) -> Built:
-        """The module with weights that depend on the name's seed alone, without dropout, in training mode.
+        """Returns the module with weights that are a function of its name, without dropout, in training mode.
 
         Normal noise is added to all parameters: initial zeros and ones would hide whether they are used.
         """
@@ -66,7 +66,7 @@ class Model:
 
 
 def cast(tree: Any, dtype: torch.dtype) -> Any:
-    """The tree with its floating tensors in another dtype, copied."""
+    """Returns a copy of the tree with its floating-point tensors in another dtype."""
 
     def leaf(value: Any) -> Any:
         is_floating = isinstance(value, torch.Tensor) and value.is_floating_point()
@@ -76,7 +76,7 @@ def cast(tree: Any, dtype: torch.dtype) -> Any:
 
 
 def without_dropout(module: nn.Module) -> None:
-    """Sets every probability of dropping something to zero, so that a training step can be compared."""
+    """Sets every dropout probability to zero, so that a training step can be compared."""
     for part in module.modules():
         for name, value in vars(part).items():
             if (
@@ -89,10 +89,10 @@ def without_dropout(module: nn.Module) -> None:
 
 @functools.cache
 def family(name: str) -> dict[str, Model]:
-    """The models of a family, by their whole names.
+    """Returns the models of a family, by their full names.
 
     Raises:
-        Absent: the library that they come from can't be imported.
+        Absent: the library of the models can't be imported.
     """
     define_missing_operators()
     module = importlib.import_module(f"zoo.families.{name}")
@@ -104,7 +104,7 @@ def model(name: str) -> Model:
 
 
 def matching(pattern: str) -> Iterator[tuple[str, str | None]]:
-    """(name, None) of each model whose name has or matches the pattern; (family, reason) of each absent family."""
+    """Yields (name, None) of each model whose name contains or matches the pattern; (family, reason) if absent."""
     for name in FAMILIES:
         try:
             names = list(family(name))

@@ -1,4 +1,4 @@
-"""What a model gives on the CPU in eager mode: in its dtype, in float64, and of inputs with other last bits."""
+"""CPU eager's results of a model: in its dtype, in float64, and for inputs that differ in their last bits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ STEPS, RATE = 2, 0.01
 
 
 class Inapplicable(Exception):
-    """The cell has no meaning: nothing to differentiate, or eager itself raises."""
+    """Raised if the cell has no meaning: there is nothing to differentiate, or eager itself raises."""
 
 
 def loss_of(result: Any) -> torch.Tensor:
-    """A number that depends on every floating element of the result, each with a weight of its own."""
+    """Returns a number that depends on every floating-point element of the result, each with its own weight."""
     total = None
     for _, leaf in leaves(result):
         leaf = torch.view_as_real(leaf) if leaf.is_complex() else leaf
@@ -37,7 +37,7 @@ def loss_of(result: Any) -> torch.Tensor:
 
 
 def step_of(made: Built, call: Callable[..., Any] | None = None) -> Callable[..., torch.Tensor]:
-    """A training step by plain gradient descent, as a function of the model's arguments."""
+    """Returns a training step by plain gradient descent, as a function of the model's arguments."""
     model = made.module if call is None else call
     parameters = list(made.module.parameters())
     optimizer = torch.optim.SGD(parameters, lr=RATE) if parameters else None
@@ -55,7 +55,7 @@ def step_of(made: Built, call: Callable[..., Any] | None = None) -> Callable[...
 
 
 def after_step(made: Built, loss: Any) -> Values:
-    """The loss, and what a step has changed: parameters, buffers, gradients."""
+    """Returns the loss, and the values that a step has changed: parameters, buffers, gradients."""
     found = host({"loss": loss})
     for kind, tensors in (("parameter", made.module.named_parameters()), ("buffer", made.module.named_buffers())):
         found |= {f"{kind} {name}": value for key, tensor in tensors for name, value in host({key: tensor}).items()}
@@ -69,7 +69,7 @@ def infer(made: Built) -> Any:
 
 
 def run(made: Built, what: str, seed: int = 1) -> Values:
-    """The results of a forward call in evaluation mode, or what two training steps leave."""
+    """Returns the results of a forward call in evaluation mode, or the state after two training steps."""
     seeded(seed)
     if what == "forward":
         made.module.eval()
@@ -81,7 +81,7 @@ def run(made: Built, what: str, seed: int = 1) -> Values:
 
 
 def jittered(made: Built, seed: int) -> Built:
-    """The module with parameters and inputs that differ in their last bits."""
+    """Returns the module with parameters and inputs that differ in their last bits."""
     seeded(seed)
     inputs = copy.deepcopy((made.args, made.kwargs))
     for _, x in [*made.module.named_parameters(), *leaves(inputs)]:
@@ -91,7 +91,7 @@ def jittered(made: Built, seed: int) -> Built:
 
 
 class Reference:
-    """CPU eager's results of one model. What is costly is computed when it is first asked for."""
+    """CPU eager's results of one model. Expensive ones are computed on first use."""
 
     def __init__(self, model: Model, what: str, dtype: torch.dtype) -> None:
         self.model, self.what, self.dtype = model, what, dtype
@@ -104,7 +104,7 @@ class Reference:
             raise Inapplicable(
                 f"eager: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             ) from error
-        self.made = made  # of the timings
+        self.made = made  # for the timings
         self._true: Values | None = None
         self._draws: bool | None = None
 
@@ -118,7 +118,7 @@ class Reference:
 
     @property
     def true(self) -> Values | None:
-        """The same in float64; None where the model can't be computed so."""
+        """Returns the results in float64; None if the model can't be computed in float64."""
         if self._true is None:
             made = self.model.built(self.dtype)
             try:
@@ -131,7 +131,7 @@ class Reference:
         return self._true or None
 
     def wrong(self, ours: Values) -> str:
-        """What differs from eager, in words; empty if nothing does."""
+        """Returns a description of the differences from eager, or ""."""
         floor = FLOOR.get(self.dtype, 0.0)
         true = self.true
         if true is None:
@@ -139,14 +139,14 @@ class Reference:
         ours = {name: x for name, x in ours.items() if name in true or not is_zero_gradient(name, x)}
         words = difference(ours, [comparable(each, ours) for each in self.eager], true, floor)
         if words and len(self.eager) == 1:
-            # Where a model amplifies rounding, eager's own results of inputs nearly the same are as far apart.
+            # If a model amplifies rounding, eager's own results of nearly equal inputs differ as much.
             for seed in (7, 8):
                 self.eager.append(run(jittered(self.model.built(self.dtype), seed), self.what))
             words = difference(ours, [comparable(each, ours) for each in self.eager], true, floor)
         return "" if words and self.draws else words
 
     def seconds(self) -> float:
-        """The least processor time of a call in eager mode."""
+        """Returns the minimal processor time of a call in eager mode."""
         if self.what == "forward":
             return least(lambda: infer(self.made))
         step = step_of(self.made)
@@ -154,13 +154,13 @@ class Reference:
 
 
 def comparable(eager: Values, ours: Values) -> Values:
-    """Eager's results; without gradients, where an entry point gives none, such as a file."""
+    """Returns eager's results, without gradients if the entry point returns none, as a file does."""
     has_gradients = any(name.startswith("gradient ") for name in ours)
     return {name: value for name, value in eager.items() if has_gradients or not name.startswith("gradient ")}
 
 
 def is_zero_gradient(name: str, value: torch.Tensor) -> bool:
-    """Whether it is JAX's gradient of what nothing depends on: PyTorch has none."""
+    """Whether it is a gradient of JAX's for a value on which nothing depends; PyTorch has none."""
     return name.startswith("gradient ") and not value.any()
 
 

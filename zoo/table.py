@@ -1,4 +1,4 @@
-"""docs/zoo.md, made of docs/zoo.json: a row for each entry point, what is not right, and the models."""
+"""Makes docs/zoo.md from docs/zoo.json: a row for each entry point, the cells that aren't right, and the models."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from zoo.kept import ROOT, Outcomes, document
 
 TABLE = ROOT / "docs/zoo.md"
 START, END = "<!-- made by ./dev zoo -->\n", "<!-- end -->"
-SHOWN = 6  # models of one reason
+SHOWN = 6  # models listed per reason
 
 
 def known(outcomes: Outcomes) -> Outcomes:
-    """Without models that eager does not run."""
+    """Returns the outcomes without models that don't run in eager mode."""
     return {cell: outcome for cell, outcome in outcomes.items() if outcome["outcome"] in OUTCOMES}
 
 
@@ -34,7 +34,7 @@ def entry_points(outcomes: Outcomes) -> Iterator[str]:
 
 
 def reason(words: str) -> str:
-    """Words without names and numbers that differ from model to model."""
+    """Returns the message without names and numbers that differ between models."""
     return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "N", re.sub(r"'[^']{1,80}'", "'…'", words))[:110]
 
 
@@ -80,6 +80,6 @@ def text(outcomes: Outcomes) -> str:
 
 
 def write(path: Path = TABLE) -> None:
-    """Writes the part of the document that is made of docs/zoo.json."""
+    """Writes the part of the document that docs/zoo.json determines."""
     before, _, rest = path.read_text().partition(START)
     path.write_text(before + START + text(document()) + END + rest.partition(END)[2])

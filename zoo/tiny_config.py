@@ -1,11 +1,11 @@
-"""Shrinks any configuration of transformers: by the names of its fields, and by what their defaults are."""
+"""Shrinks any configuration of transformers: by the names of its fields, and by their defaults."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# The first pattern that a field's name matches says its value; a float or int field alone is changed.
+# The first pattern that matches a field's name determines its value; only float and int fields are changed.
 SIZES: list[tuple[str, Any]] = [
     (r"drop|layerdrop", 0.0),
     (r"vocab_size$|^vocabulary_size|codebook_size|num_codes", 64),
@@ -30,13 +30,13 @@ LISTS = r"layer_types|_types$|pattern|labels?$|architectures|id2label"
 
 
 def tiny(config_class: type, **given: Any) -> Any:
-    """An instance of the class with small sizes."""
+    """Returns an instance of the class with small sizes."""
     default = config_class()
     return config_class(**{**fields(default), **given})
 
 
 def fields(default: Any) -> dict[str, Any]:
-    """What the constructor of the default's class is given for a small one."""
+    """Returns constructor arguments of the default's class for a small instance."""
     import transformers
 
     found: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def of_scalar(name: str, value: float) -> Any:
 
 
 def of_item(name: str, value: Any) -> Any:
-    """An item of a list: widths of stages become small multiples of eight, depths one."""
+    """Returns an item of a list: widths of stages become small multiples of eight, depths one."""
     if isinstance(value, bool) or not isinstance(value, int):
         return [of_item(name, each) for each in value] if isinstance(value, (list, tuple)) else value
     if re.search(r"depth|layers|blocks", name):

@@ -1,4 +1,4 @@
-"""Tensors of a structure, and whether they are as near to float64 as CPU eager's are."""
+"""Collects the tensors of a structure, and compares their errors against float64 with those of CPU eager."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 
 Values = dict[str, torch.Tensor]
 
-# Two roundings of one result may differ by this share of its largest value, however lucky eager's were.
+# Two roundings of one result may differ by this share of its maximum, even if eager's errors are smaller.
 FLOOR = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
-BESIDE = 0.1  # of the floor, by the largest value of all results: gradients that are zero but for rounding
+BESIDE = 0.1  # of the floor, relative to the maximum of all results: for gradients that are zero except for rounding
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in a structure of lists, dicts, data classes and plain objects, such as caches of keys."""
+    """Yields the tensors in a structure of lists, dicts, data classes and plain objects, such as caches of keys."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -37,7 +37,7 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def host(value: Any) -> Values:
-    """The tensors of a structure, copied to the CPU: what made them may be written later."""
+    """Returns the tensors of a structure, copied to the CPU, because the originals may be written later."""
     found: Values = {}
     for name, tensor in leaves(value):
         tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -48,7 +48,7 @@ def host(value: Any) -> Values:
 
 
 def worst(values: Values, true: Values, name: str) -> float:
-    """The largest distance of one tensor from what it should be; infinite where one alone is not finite."""
+    """Returns the maximal error of one tensor; infinite where only one of both is finite."""
     ours, wanted = (
         each.to(torch.complex128 if each.is_complex() else torch.float64) for each in (values[name], true[name])
     )
@@ -66,7 +66,7 @@ def size(value: torch.Tensor) -> float:
 
 
 def difference(ours: Values, eager: list[Values], true: Values, floor: float) -> str:
-    """What is wrong of ours, in words; empty if nothing is.
+    """Returns a description of the differences of ours, or "".
 
     Args:
         eager: CPU eager's results, of one or more runs whose inputs differ in their last bits.
@@ -74,7 +74,7 @@ def difference(ours: Values, eager: list[Values], true: Values, floor: float) ->
     wanted = eager[0]
     if len(ours) != len(wanted):
         return f"{len(ours)} tensors instead of {len(wanted)}: {', '.join(sorted(set(ours) ^ set(wanted)))[:120]}"
-    if set(ours) != set(wanted):  # a file's results may have names of their own
+    if set(ours) != set(wanted):  # a file's results may have other names
         ours = dict(zip(wanted, ours.values(), strict=True))
     largest = max((size(tensor) for tensor in true.values()), default=0.0)
     for name, tensor in wanted.items():

@@ -1,4 +1,4 @@
-"""Computes the cells that it is given: a line of JSON in, a line out. The conductor ends it when one takes too long."""
+"""Computes cells: reads a line of JSON, writes a line. The conductor ends it if a cell takes too long."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from zoo.values import host
 
 CALLS = 10  # before a call is timed
 SLOW = 3.0  # of eager's processor time
-SHORTEST = 2e-4  # seconds: an eager call that is shorter is timed as if it took this long
+SHORTEST = 2e-4  # seconds: shorter eager calls count as this long
 LONGEST = 2.0  # seconds: a call that takes longer is not repeated for the timing
 
 
 @functools.lru_cache(maxsize=4)
 def reference(name: str, what: str, dtype: str) -> Reference | str:
-    """CPU eager's results, or why there are none."""
+    """Returns CPU eager's results, or the reason why there are none."""
     try:
         return Reference(model(name), what, getattr(torch, dtype))
     except Inapplicable as reason:
@@ -43,7 +43,7 @@ def words_of(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Where of the package it was raised."""
+    """Returns the place in the package where it was raised."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch_pjrt/" in f.filename]
     return f"{frames[-1].filename.rpartition('/torch_pjrt/')[2]}:{frames[-1].lineno}" if frames else ""
 
@@ -97,7 +97,7 @@ def answer(cell: Cell) -> dict[str, Any]:
 def main() -> None:
     vars(settings).update(json.loads(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what models print
+    os.dup2(2, 1)  # for output of models
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     for line in sys.stdin:

@@ -37,7 +37,7 @@ def main() -> None:
 
     compiled = torch_pjrt.compile_step(step)
     example = tuple(tensor[:BATCH] for tensor in train.tensors)
-    compiled(*example)  # the optimizer makes its state
+    compiled(*example)  # makes the optimizer's state
     program = torch_pjrt.export(compiled, example, name="train_step")
     program.add("predict", model.eval(), test.tensors[0])
     if args.restore:

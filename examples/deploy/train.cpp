@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kBatch = 64, kPixels = 64, kClasses = 10, kEpochs = 12;
 constexpr double kMostLearning = 5e-3;
 
-// As torch.optim.lr_scheduler.OneCycleLR has it: up for three tenths of the steps, then down, each as half a cosine.
+// The schedule of torch.optim.lr_scheduler.OneCycleLR: up for three tenths of the steps, then down, by half cosines.
 double learning_rate(int64_t step, int64_t steps) {
   const double rise = 0.3 * static_cast<double>(steps) - 1;
   const auto between = [](double from, double to, double share) {

@@ -15,7 +15,7 @@ def rms_norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 def fits(call) -> bool:
-    """The handler is for float32."""
+    """Accepts float32, which the handler is for."""
     return call.operands[0].dtype == torch.float32
 
 

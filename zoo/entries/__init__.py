@@ -11,7 +11,7 @@ from zoo.model import Built
 
 
 class Refused(Exception):
-    """The entry point has no form of what was asked, and its documentation says so."""
+    """Raised if the entry point doesn't support the cell, as its documentation says."""
 
 
 @dataclasses.dataclass
@@ -21,8 +21,8 @@ class Prepared:
     Args:
         call: runs the model, or one training step, and returns the results or the loss.
         made: the module that steps change.
-        wait: returns when results are computed, where ``call`` does not wait.
-        values: what steps have changed, where it is not the module.
+        wait: waits for results, if ``call`` doesn't.
+        values: returns the values that steps have changed, if they are not in the module.
     """
 
     call: Callable[[], Any]
@@ -37,7 +37,7 @@ class Entry:
 
     Args:
         module: the file of this folder whose ``prepare(made, what, **options)`` returns a ``Prepared``.
-        environment: of the worker process.
+        environment: additional variables of the worker process.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclasses.dataclass
 class Settings:
-    """What the conductor tells its workers."""
+    """Settings that the conductor passes to its workers."""
 
     is_timed: bool = True
     pjrt_run: str = ""  # the command's path

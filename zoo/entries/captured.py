@@ -14,7 +14,7 @@ from zoo.reference import step_of
 
 
 def of_tensors(made: Built) -> tuple[Any, list[torch.Tensor]]:
-    """The call of the module as a function of the tensors among its arguments, and these."""
+    """Returns the call of the module as a function of the tensors among its arguments, and these."""
     leaves, tree = tree_flatten((made.args, made.kwargs))
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
     module = made.module

@@ -20,7 +20,7 @@ from zoo.values import Values, leaves
 
 
 def example(made: Built) -> Any:
-    """The arguments as ``export`` takes them: positional ones, or all by their names."""
+    """Returns the arguments in ``export``'s form: positional ones, or all by name."""
     if not made.kwargs:
         return made.args
     positional = inspect.signature(made.module.forward).bind_partial(*made.args).arguments
@@ -41,7 +41,7 @@ def prepare(made: Built, what: str, by_command: bool = False) -> Prepared:
 
 def training(made: Built, path: Path, folder: Any) -> Prepared:
     step = torch_pjrt.compile_step(step_of(made))
-    # Names of arguments are those of the module's: the step passes on what it is given.
+    # The step has the names of the module's arguments, which it passes on.
     torch_pjrt.export(step, made.kwargs if made.kwargs and not made.args else made.args, name="train_step").save(path)
     program = torch_pjrt.load(path)
 
@@ -60,7 +60,7 @@ def training(made: Built, path: Path, folder: Any) -> Prepared:
 
 
 def by_pjrt_run(program: Any, made: Built, path: Path) -> list[torch.Tensor]:
-    """The results of one call of ``pjrt-run``, through files of numpy's."""
+    """Returns the results of one call of ``pjrt-run``, by NumPy's files."""
     (entry,) = program.signature["entries"]
     (variant,) = entry["variants"]
     given = [tensor for _, tensor in leaves([made.args, made.kwargs])]

@@ -19,7 +19,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 class Flat(nn.Module):
-    """The module as one of tensors alone, whose results are a structure that JAX knows: a list, or the loss."""
+    """The module as a function of tensors only, whose results JAX knows: a list, or the loss."""
 
     def __init__(self, made: Built, what: str) -> None:
         super().__init__()

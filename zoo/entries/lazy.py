@@ -15,7 +15,7 @@ from zoo.reference import infer, step_of
 
 
 def moved(made: Built) -> Built:
-    """The module and its arguments on the device."""
+    """Returns the module and its arguments on the device."""
     args, kwargs = tree_map(lambda x: x.to("pjrt") if isinstance(x, torch.Tensor) else x, (made.args, made.kwargs))
     return Built(made.module.to("pjrt"), args, kwargs)
 

@@ -1,1 +1,1 @@
-"""Where models come from: each file has ``models()``, functions that build them, by name."""
+"""Sources of models: each file has ``models()``, functions that build them, by name."""

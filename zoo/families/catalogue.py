@@ -1,4 +1,4 @@
-"""The networks that tests and benchmarks run, at the size of tests."""
+"""The networks of tests and benchmarks, at the size for tests."""
 
 from __future__ import annotations
 

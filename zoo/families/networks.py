@@ -1,4 +1,4 @@
-"""Networks of bench/people, programs as people write them: modules that they call, with their first arguments."""
+"""Networks of bench/people, programs as people write them: the modules that they call, with their first arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_map
 
 from zoo.model import Built
 
-CALLS = 6  # of outermost modules, after which a program is ended
+CALLS = 6  # calls of outermost modules, after which a program is ended
 
 
 class Enough(BaseException):
-    """Ends a program whose modules have been seen."""
+    """Raised to end a program whose modules have been seen."""
 
 
 def models() -> dict[str, Callable[[], Built]]:
@@ -35,7 +35,7 @@ def models() -> dict[str, Callable[[], Built]]:
 
 
 def build(name: str, number: int) -> Built:
-    """The module of the program's calls that came `number` other ones after the first.
+    """Returns the module that the program calls after `number` other ones.
 
     Raises:
         LookupError: the program calls no such module.

@@ -1,4 +1,4 @@
-"""Models of timm, with as few blocks as their constructors let them have."""
+"""Models of timm, with as few blocks as their constructors allow."""
 
 from __future__ import annotations
 

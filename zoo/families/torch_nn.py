@@ -1,4 +1,4 @@
-"""torch.nn's modules with all options that PyTorch's own tests give them, a few samples of one class in each model."""
+"""torch.nn's modules with all options of PyTorch's own tests, a few samples of one class in each model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLES = 6  # in one model
 class Scaled(nn.Module):
     """A module whose floating inputs are multiplied by parameters, so that a step needs the gradients of inputs.
 
-    Of a loss's inputs the first one alone is: a target may have to be a probability.
+    For a loss it is the first input only, because a target may have to be a probability.
     """
 
     def __init__(self, module: nn.Module, arguments: Any) -> None:
@@ -42,7 +42,7 @@ class Scaled(nn.Module):
 
 
 class Samples(nn.Module):
-    """Several modules, each called with arguments of its own."""
+    """Several modules, each called with its own arguments."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def samples(info: Any) -> list[Any]:
     seeded(0)
     try:
         return list(info.module_inputs_func(info, "cpu", torch.float32, requires_grad=False, training=True))
-    except Exception:  # needs a device, or a library
+    except Exception:  # it needs a device, or a library
         return []
 
 

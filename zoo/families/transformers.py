@@ -37,7 +37,7 @@ def build(name: str) -> Built:
 
 
 def setting(config: Any, *names: str, default: Any) -> Any:
-    """The first of these fields that the configuration or its parts have."""
+    """Returns the first of these fields that the configuration or its parts have."""
     parts = [config, *(value for value in vars(config).values() if hasattr(value, "model_type"))]
     for name in names:
         for part in parts:
