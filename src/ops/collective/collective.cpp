@@ -63,7 +63,7 @@ Value reduced(Emit& e, const Call& c, const Value& x, const Reduce& reduce) {
 // Plugins have no reductions of bits among devices, so the values are moved, and joined where they are needed.
 bool is_of_bits(const std::string& op) { return op == "and" || op == "or" || op == "xor"; }
 
-// `values` has one value of the group after the other along its first dimension.
+// Joins the group's values, which are concatenated along the first dimension of `values`.
 Value join_bits(Emit& e, const std::string& op, const Value& values, const Groups& groups) {
   const auto count = static_cast<int64_t>(groups[0].size());
   Dims dims = values.dims();

@@ -44,20 +44,21 @@ struct Attention {
   }
 
   Dims score_dims() const { return {batch, heads, queries, keys}; }
-  // x [B, heads, rows, width] as [B, heads of k, rows of all heads that share it, width], and back.
+  // Reshapes x [B, heads, rows, width] to [B, heads of k, rows of all heads that share it, width]; per_head reshapes
+  // it back.
   Value shared(const Value& x) const {
     const int64_t groups = key.dim(1);
     return e.reshape(x, {batch, groups, groups == 0 ? x.dim(2) : heads / groups * x.dim(2), x.dim(3)});
   }
   Value per_head(const Value& x) const { return e.reshape(x, {batch, heads, queries, x.dim(3)}); }
 
-  // Matrix products over the last two dimensions, contracting `a`'s dimension i with `b`'s dimension j.
+  // Returns the matrix product over the last two dimensions, contracting `a`'s dimension i with `b`'s dimension j.
   Expression product(const Value& a, int64_t i, const Value& b, int64_t j) const {
     return {&e, e.dot_general(a, b, {{0, 1}, {0, 1}, {i}, {j}}, element, product_precision(e, a.element()))};
   }
   Expression row(const Value& x) const { return {&e, e.broadcast_in_dim(x, score_dims(), {0, 1, 2})}; }
 
-  // scale * q k^T, causal (aligned at the first query and key) and with the bias.
+  // Returns scale * q k^T, causal (aligned at the first query and key) and with the bias.
   Expression scores() const {
     Expression s = product(shared(query), 3, key, 3);
     s = s.with(per_head(s.value)) * scale;

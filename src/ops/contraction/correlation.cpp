@@ -49,7 +49,7 @@ Value correlate_whole(Emit& e, const Value& x, const Value& w, bool swapped, con
   for (size_t i = 0; i < m.low.size(); ++i) {
     const int64_t low = m.low[i];
     int64_t high = high_of(m, i, x.dims()[i + 2], w.dims()[i + 2], out[i + 2]);
-    // Symmetric where the window allows, since that is what libraries expect.
+    // The padding is symmetric where the window allows it, because libraries expect that.
     if (high <= low && low - high < m.stride[i]) high = low;
     window.padding.emplace_back(low, high);
   }

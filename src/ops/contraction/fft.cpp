@@ -27,7 +27,7 @@ Order trailing(const Dims& dims, int64_t rank) {
   return order;
 }
 
-// Unscaled complex transforms along `dims`, three at a time, as many as XLA takes.
+// Computes unscaled complex transforms along `dims`, three at a time, the most that XLA takes.
 Value transform(Emit& e, Value x, Dims dims, bool forward) {
   while (!dims.empty()) {
     const auto count = std::min<std::ptrdiff_t>(3, static_cast<std::ptrdiff_t>(dims.size()));

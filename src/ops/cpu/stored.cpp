@@ -179,7 +179,7 @@ class Block {
     return a;
   }
 
-  // Whether the value is read by more than one kernel and cheaper to read than to compute.
+  // Returns whether the value is read by more than one kernel and cheaper to read than to compute.
   bool is_worth_it(int32_t at) const {
     const Statement& s = all_[static_cast<size_t>(at)];
     if (s.cost <= 0 || s.is_constant || !s.read || s.common >= 0) return false;

@@ -1,4 +1,4 @@
-// Matrices in batches.
+// Operations on batches of matrices.
 #include "ops/factorization/matrices.h"
 
 #include "ops/rule/dims.h"

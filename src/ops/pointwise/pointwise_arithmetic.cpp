@@ -192,7 +192,7 @@ Values nextafter(Emit& e, const Call& c) {
   return k.give(k("self").apply("chlo.next_after", k("other")));
 }
 
-// Euclid's algorithm, for all elements until the last is done.
+// Runs Euclid's algorithm for all elements until the last one is done.
 Expression greatest_common_divisor(const Expression& a, const Expression& b) {
   Emit& e = *a.e;
   const bool is_signed = hlo::is_signed_integer(a.value.element());

@@ -20,7 +20,7 @@ def eye_with(at: int, value: float, dtype: torch.dtype = torch.float32) -> torch
 
 
 BATCH = torch.stack([eye_with(0, 2), eye_with(2, -1), eye_with(0, -1)])
-# Matrices, and the orders.
+# Matrices, and the orders of their first bad minors.
 BAD: dict[str, tuple[torch.Tensor, object]] = {
     "of rank 1": (torch.ones(3, 3), 2),
     "of rank 1, 2x2": (torch.ones(2, 2), 2),
