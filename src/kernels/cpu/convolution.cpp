@@ -83,8 +83,8 @@ void do_convolution(const Tensors& tensors, const Attributes& attributes) {
 
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// Returns the gradients of images, weight and bias that the mask has. An operand that isn't read for them is passed
-// their own memory.
+// Returns the gradients of images, weight and bias that the mask has. Callers pass a gradient's own memory for the
+// operand that isn't read.
 Gradients gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const Attributes& attributes,
                     std::array<bool, 3> mask) {
   const int64_t channels = dy.size(1);
