@@ -12,19 +12,16 @@ run. bench/out/depth_growth.png shows a layer's time by depth.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ops.kept import ROOT
+from ops.kept import ROOT, last_lines
 
-from machine import facts
 from measure import Result
 from models.deep import DEEP
-from ops import Worker, named
+from ops import hand_out, named
 
 DEPTHS, STEPS = (4, 16, 64), (10, 50, 200)
 FORWARD, STEP = "forward", "training step"
@@ -59,12 +56,6 @@ def units() -> list[Unit]:
         for what in (FORWARD, STEP)
         for depth in named(chosen, STEPS if network.endswith("Cell") else DEPTHS)
     ]
-
-
-def kept(path: Path = KEPT) -> dict[Unit, dict[str, Any]]:
-    """Returns the last result of each unit."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {Unit(*told["unit"]): told for told in map(json.loads, lines)}
 
 
 def growth(found: Found) -> list[Result]:
@@ -127,25 +118,14 @@ def picture(found: Found, path: Path) -> None:
 
 
 def measure() -> list[Result]:
-    ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
-    done = {} if os.environ.get("TORCH_PJRT_BENCH_NETWORKS") else kept()
+    done = {} if os.environ.get("TORCH_PJRT_BENCH_NETWORKS") else last_lines(KEPT, Unit)
     left = [unit for unit in units() if "taken" not in done.get(unit, {})]
-    KEPT.parent.mkdir(exist_ok=True)
-    machine = facts()
-    for i, unit in enumerate(left):
-        if time.monotonic() > ends:
-            print(f"{len(left) - i} of {len(left)} are left for the next run", file=sys.stderr)
-            break
-        worker = Worker(WORKER)
-        answer = worker.measure(unit, LIMIT)
-        worker.end()
-        with KEPT.open("a") as file:
-            file.write(json.dumps({"unit": unit, **answer, "machine": machine}) + "\n")
-    told = kept()
+    hand_out(left, KEPT, WORKER, LIMIT)
+    told = last_lines(KEPT, Unit)
     found: Found = {}
     for unit in units():
-        for way, why in told.get(unit, {}).get("left_out", {}).items():
-            print(f"{', '.join(map(str, unit))}, {way}: {why}", file=sys.stderr)
+        if left_out := told.get(unit, {}).get("left_out"):  # some ways, or all for one reason
+            print(f"{', '.join(map(str, unit))}: {left_out}", file=sys.stderr)
         if "taken" in told.get(unit, {}):
             found[unit] = {way: Taken(*seconds) for way, seconds in told[unit]["taken"].items()}
     if found:

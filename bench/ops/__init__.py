@@ -16,12 +16,13 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from machine import facts
 from measure import Result
-from ops.kept import KEPT, SIZES, Timed, Unit, keep, kept
+from ops.kept import KEPT, SIZES, Timed, Unit, kept
 
 DTYPES = ("float32", "bfloat16", "int64")
 # Memory stays with the process: otherwise its other use decides which side pays for page faults of fresh memory.
@@ -35,10 +36,10 @@ WORKER = Path(__file__).resolve().parent / "worker.py"
 class Worker:
     """A process that measures units, one after the other."""
 
-    def __init__(self, script: Path | None = None, threads: int = 1) -> None:
+    def __init__(self, script: Path, threads: int) -> None:
         last = ",".join(map(str, sorted(os.sched_getaffinity(0))[-threads:]))
         self.process = subprocess.Popen(
-            ["taskset", "-c", os.environ.get("TORCH_PJRT_BENCH_PROCESSOR", last), sys.executable, script or WORKER],
+            ["taskset", "-c", os.environ.get("TORCH_PJRT_BENCH_PROCESSOR", last), sys.executable, script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -46,7 +47,7 @@ class Worker:
         )
         self.done = 0
 
-    def measure(self, unit: tuple[str | int, ...], limit: float = LIMIT) -> dict[str, Any]:
+    def measure(self, unit: tuple[str | int, ...], limit: float) -> dict[str, Any]:
         """Returns its answer for the unit: "timed", or the reason in "left_out"."""
         assert self.process.stdin
         assert self.process.stdout
@@ -69,13 +70,38 @@ class Worker:
     def gone(self) -> dict[str, Any]:
         return {"timed": [], "left_out": f"its process ended with status {self.process.wait()}"}
 
-    @property
-    def serves(self) -> bool:
-        return self.process.poll() is None and self.done < MOST_UNITS
+    def serves(self, most: int) -> bool:
+        return self.process.poll() is None and self.done < most
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def hand_out(
+    units: Sequence[tuple[str | int, ...]], path: Path, script: Path, limit: float, *, threads: int = 1, most: int = 1
+) -> None:
+    """Has processes measure the units, up to `most` of them each, and appends the answers to the file, a line for each.
+
+    It stops after TORCH_PJRT_BENCH_SECONDS.
+    """
+    ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
+    path.parent.mkdir(exist_ok=True)
+    machine = facts()
+    worker: Worker | None = None
+    for i, unit in enumerate(units):
+        if time.monotonic() > ends:
+            print(f"{len(units) - i} of {len(units)} are left for the next run", file=sys.stderr)
+            break
+        if worker is None or not worker.serves(most):
+            if worker is not None:
+                worker.end()
+            worker = Worker(script, threads)
+        answer = worker.measure(unit, limit)
+        with path.open("a") as file:
+            file.write(json.dumps({"unit": unit, **answer, "machine": machine}) + "\n")
+    if worker is not None:
+        worker.end()
 
 
 def named(names: str | None, of: Any) -> list[str]:
@@ -103,22 +129,7 @@ def wanted() -> list[Unit]:
 
 def measure() -> list[Result]:
     """Returns the slowest result of each op."""
-    ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
-    units = wanted()
-    KEPT.parent.mkdir(exist_ok=True)
-    machine = facts()
-    worker: Worker | None = None
-    for i, unit in enumerate(units):
-        if time.monotonic() > ends:
-            print(f"{len(units) - i} of {len(units)} are left for the next run", file=sys.stderr)
-            break
-        if worker is None or not worker.serves:
-            if worker is not None:
-                worker.end()
-            worker = Worker()
-        keep(unit, worker.measure(unit), machine)
-    if worker is not None:
-        worker.end()
+    hand_out(wanted(), KEPT, WORKER, LIMIT, most=MOST_UNITS)
     results: dict[str, Result] = {}
     for one in slowest(kept().timed):
         label = f"{one.op}, {one.direction}, {one.dtype}, {one.way}"

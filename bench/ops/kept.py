@@ -1,8 +1,9 @@
-"""The results on disk: bench/out/ops.jsonl, whose last line for each (op, dtype, size) counts."""
+"""The results on disk, a line for each unit, of which the last counts: bench/out/ops.jsonl has those of ops."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "bench/out/ops.jsonl"
 SIZES = (1_000, 30_000, 1_000_000)  # elements of the largest tensor
 LAUNCH = 50e-6  # seconds: ops that eager runs faster at the largest size touch no data, such as views
+
+
+Key = TypeVar("Key")
 
 
 class Unit(NamedTuple):
@@ -47,21 +51,20 @@ class Kept:
     machine: dict[str, Any] = field(default_factory=dict)  # of the last result
 
 
-def keep(unit: Unit, answer: dict[str, Any], machine: dict[str, Any]) -> None:
-    with KEPT.open("a") as file:
-        file.write(json.dumps({"unit": unit, **answer, "machine": machine}) + "\n")
+def last_lines(path: Path, unit: Callable[..., Key]) -> dict[Key, dict[str, Any]]:
+    """Returns the last line of each unit, in the order of the file."""
+    found: dict[Key, dict[str, Any]] = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        told = json.loads(line)
+        found.pop(key := unit(*told["unit"]), None)
+        found[key] = told
+    return found
 
 
 def kept(path: Path = KEPT) -> Kept:
     all_of = Kept()
-    if not path.exists():
-        return all_of
-    last = {}
-    for line in path.read_text().splitlines():
-        told = json.loads(line)
-        last[Unit(*told["unit"])] = told
+    for unit, told in last_lines(path, Unit).items():
         all_of.machine = told["machine"]
-    for unit, told in last.items():
         all_of.units.append(unit)
         for direction, way, eager, ours in told["timed"]:
             all_of.timed.append(Timed(*unit, direction, way, eager, ours))

@@ -12,20 +12,17 @@ times are of the processor, for a shared machine; its lines are stored in anothe
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
-import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compile_models import MODELS
-from ops.kept import ROOT
+from ops.kept import ROOT, last_lines
 
-from machine import facts
 from measure import Result
-from ops import Worker, named
+from ops import hand_out, named
 
 LANGUAGE = ("gpt2", "llama")
 DTYPES = ("float32", "bfloat16")
@@ -50,12 +47,6 @@ def units() -> list[Unit]:
     whats = [(model, what) for model in named(chosen, MODELS) for what in (INFERENCE, STEP)]
     whats += [(model, what) for model in named(chosen, LANGUAGE) for what in (DECODE, PREFILL, STEP)]
     return [Unit(model, what, dtype) for dtype in dtypes for model, what in whats]
-
-
-def kept(path: Path = KEPT) -> dict[Unit, dict[str, Any]]:
-    """Returns the last result of each unit."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {Unit(*told["unit"]): told for told in map(json.loads, lines)}
 
 
 def result(unit: Unit, seconds: dict[str, float]) -> Result:
@@ -95,21 +86,10 @@ def means(found: dict[Unit, Result]) -> list[Result]:
 
 
 def measure() -> list[Result]:
-    ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
-    done = {} if os.environ.get("TORCH_PJRT_BENCH_MODELS") else kept()
+    done = {} if os.environ.get("TORCH_PJRT_BENCH_MODELS") else last_lines(KEPT, Unit)
     left = [unit for unit in units() if "seconds" not in done.get(unit, {})]
-    KEPT.parent.mkdir(exist_ok=True)
-    machine = facts()
-    for i, unit in enumerate(left):
-        if time.monotonic() > ends:
-            print(f"{len(left) - i} of {len(left)} are left for the next run", file=sys.stderr)
-            break
-        worker = Worker(WORKER, threads=THREADS)
-        answer = worker.measure(unit, LIMIT)
-        worker.end()
-        with KEPT.open("a") as file:
-            file.write(json.dumps({"unit": unit, **answer, "machine": machine}) + "\n")
-    told = kept()
+    hand_out(left, KEPT, WORKER, LIMIT, threads=THREADS)
+    told = last_lines(KEPT, Unit)
     for unit in units():
         if "left_out" in told.get(unit, {}):
             print(f"{', '.join(unit)}: {told[unit]['left_out']}", file=sys.stderr)

@@ -28,7 +28,8 @@ def test_networks_learn(name: str) -> None:
 
 
 def test_a_layer_of_the_deepest_is_over_one_of_the_least_deep(tmp_path: Path) -> None:
-    from depth import Taken, beside, growth, kept, picture
+    from depth import Taken, Unit, beside, growth, picture
+    from ops.kept import last_lines
 
     path = tmp_path / "depth.jsonl"
 
@@ -40,7 +41,9 @@ def test_a_layer_of_the_deepest_is_over_one_of_the_least_deep(tmp_path: Path) ->
         + line(64, eager=(64.0, 0.0), first=(96.0, 64.0), compile_step=(32.0, 1.0))
         + line(4, eager=(4.0, 0.0), first=(4.0, 4.0))
     )
-    found = {unit: {way: Taken(*t) for way, t in told["taken"].items()} for unit, told in kept(path).items()}
+    found = {
+        unit: {way: Taken(*t) for way, t in told["taken"].items()} for unit, told in last_lines(path, Unit).items()
+    }
     run, compiled = growth(found)
     assert (run.ratio, run.passed, run.against) == (1.5, False, "of 4")
     assert (compiled.ratio, compiled.passed) == (1.0, True)
@@ -57,3 +60,16 @@ def test_named_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_PJRT_BENCH_NETWORKS", "ODE,LSTMCell")
     monkeypatch.setenv("TORCH_PJRT_BENCH_DEPTHS", "4,50")
     assert [(unit.network, unit.depth) for unit in units()] == [("LSTMCell", 50)] * 2 + [("ODE", 4)] * 2
+
+
+def test_units_whose_process_ended_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import depth
+
+    path, why = tmp_path / "depth.jsonl", "its process ended with status 3"
+    path.write_text(json.dumps({"unit": ["ODE", "forward", 4], "timed": [], "left_out": why}) + "\n")
+    monkeypatch.setattr(depth, "KEPT", path)
+    monkeypatch.setenv("TORCH_PJRT_BENCH_SECONDS", "-1")
+    assert depth.measure() == []
+    assert f"ODE, forward, 4: {why}" in capsys.readouterr().err

@@ -20,7 +20,8 @@ def line(model: str, what: str, **told: object) -> str:
 
 
 def test_the_last_line_counts_and_ours_is_over_the_fastest_that_counts(tmp_path: Path) -> None:
-    from whole_models import Unit, kept, means, result
+    from ops.kept import last_lines
+    from whole_models import Unit, means, result
 
     path = tmp_path / "models.jsonl"
     inference = {"eager": 0.5, "ours": 2.5, "ours, frozen": 2.0, "Inductor": 8.0, "Inductor, frozen": 4.0}
@@ -30,7 +31,7 @@ def test_the_last_line_counts_and_ours_is_over_the_fastest_that_counts(tmp_path:
         + line("bert", "inference", seconds={**inference, "ours": 9.0, "ours, frozen": 8.0, "Inductor": 1.0})
         + line("vit", "training step", seconds={"eager": 2.0, "ours": 3.0})
     )
-    found = {unit: result(unit, told["seconds"]) for unit, told in kept(path).items()}
+    found = {unit: result(unit, told["seconds"]) for unit, told in last_lines(path, Unit).items()}
     vit, bert = (found[Unit(model, "inference", "bfloat16")] for model in ("vit", "bert"))
     assert (vit.ratio, vit.against, vit.passed) == (0.5, "Inductor, frozen", True)
     assert (bert.ratio, bert.against, bert.passed) == (8.0, "Inductor", False)

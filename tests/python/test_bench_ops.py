@@ -84,25 +84,34 @@ def test_samples_grow_so_that_they_still_fit() -> None:
     assert torch.equal(places, index.repeat(10))
 
 
-def test_a_process_that_ends_or_hangs_is_named_and_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+WORKER = """
+import json, os, sys, time
+for line in sys.stdin:
+    op = json.loads(line)[0]
+    if op == "dies":
+        os._exit(3)
+    if op == "hangs":
+        time.sleep(100)
+    print(json.dumps({"timed": [os.getpid()]}), flush=True)
+"""
+
+
+def test_units_are_handed_to_processes_which_may_end_or_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ops.kept import Unit, last_lines
+
     import ops
 
-    script = tmp_path / "worker.py"
-    script.write_text(
-        "import json, os, sys, time\n"
-        "for line in sys.stdin:\n"
-        "    op = json.loads(line)[0]\n"
-        "    if op == 'dies': os._exit(3)\n"
-        "    if op == 'hangs': time.sleep(100)\n"
-        "    print(json.dumps({'timed': [['forward', 'compiled', 1.0, 1.0]]}), flush=True)\n"
-    )
-    monkeypatch.setattr(ops, "WORKER", script)
     monkeypatch.setattr(ops, "START", 20.0)
-    units = [ops.Unit(op, "float32", 1000) for op in ("works", "hangs", "dies")]
-    worker = ops.Worker()
-    assert worker.measure(units[0])["timed"]
-    assert worker.measure(units[1], 0.2)["left_out"] == "it took longer than 0.2 s"
-    assert not worker.serves
-    another = ops.Worker()
-    assert another.measure(units[2])["left_out"] == "its process ended with status 3"
-    assert not another.serves
+    script, path = tmp_path / "worker.py", tmp_path / "out/kept.jsonl"
+    script.write_text(WORKER)
+    units = [Unit(op, "float32", 1) for op in ("a", "b", "c", "hangs", "d", "dies", "e")]
+    ops.hand_out(units, path, script, 2, most=2)
+    found = last_lines(path, Unit)
+    assert list(found) == units
+    a, b, c, hangs, d, dies, e = found.values()
+    assert a["timed"] == b["timed"] != c["timed"] != d["timed"] != e["timed"]
+    assert hangs["left_out"] == "it took longer than 2 s"
+    assert dies["left_out"] == "its process ended with status 3"
+    monkeypatch.setenv("TORCH_PJRT_BENCH_SECONDS", "-1")
+    ops.hand_out(units, path, script, 2)
+    assert last_lines(path, Unit) == found
