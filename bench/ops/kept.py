@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "bench/out/ops.jsonl"
 SIZES = (1_000, 30_000, 1_000_000)  # elements of the largest tensor
 LAUNCH = 50e-6  # seconds: ops that eager runs faster at the largest size touch no data, such as views
-
-
 Key = TypeVar("Key")
 
 
