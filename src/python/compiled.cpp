@@ -93,7 +93,7 @@ std::shared_ptr<Program> compile(Trace& trace, const py::typing::Iterable<py::ob
   return program;
 }
 
-std::span<PyObject* const> items_of(const py::object& sequence) {  // of a list or a tuple
+std::span<PyObject* const> items_of(const py::object& sequence) {  // a list or a tuple
   return {PySequence_Fast_ITEMS(sequence.ptr()), static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()))};
 }
 

@@ -334,7 +334,7 @@ def test_recording_an_event_starts_nothing(wait: Callable[[torch.Event], None]) 
     event, other = torch.pjrt.Event(), torch.Event(DEVICE)
     torch_pjrt.reset_metrics()
     event.record()
-    after = torch.ones(3).to(DEVICE) * 3  # has nothing to do with it
+    after = torch.ones(3).to(DEVICE) * 3  # unrelated to the event
     other.record(stream)
     stream.wait_event(stream.record_event())
     event.wait(stream)

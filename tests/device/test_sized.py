@@ -48,7 +48,7 @@ def inputs() -> list[torch.Tensor]:
 def test_values(name: str) -> None:
     f = FUNCTIONS[name]
     for x in inputs():
-        if not (name == "unique columns" and len(x) > 64):  # those of that many rows are sorted by the host
+        if not (name == "unique columns" and len(x) > 64):  # the host sorts columns of that many rows
             assert_same(f(x.to("pjrt")), f(x))
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 

@@ -102,7 +102,7 @@ def test_until_written_anew(write: Callable[[Tensor], Any], told: bool) -> None:
     else:  # the error has no value any more, so the next read of any tensor raises it
         torch_pjrt.sync()
     write(x)
-    if not told:  # by whichever read comes first when x has run
+    if not told:  # the first read after x has run raises it
         with pytest.raises(IndexError, match="out of bounds"):
             (torch.ones(1, device=DEVICE).add(1).tolist(), x.tolist())
     torch.testing.assert_close(x.cpu(), torch.ones(4))

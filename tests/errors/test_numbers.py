@@ -44,7 +44,7 @@ def outcome(call: Callable[[Tensor, complex], Tensor], x: Tensor, number: comple
 @pytest.mark.parametrize("name", CONVERTED)
 def test_integers_that_do_not_fit(name: str, dtype: torch.dtype, fitting: int, number: int) -> None:
     call, x = CONVERTED[name], torch.ones(4, dtype=dtype)
-    for value in (number, fitting, number, -1):  # as the first such call, and as one that is known
+    for value in (number, fitting, number, -1):  # as a first call, and as a known one
         assert outcome(call, x.to(DEVICE), value) == outcome(call, x.clone(), value), value
     assert "without overflow" in str(outcome(call, x.to(DEVICE), number))
 

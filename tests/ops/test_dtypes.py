@@ -86,7 +86,7 @@ def test_exponents(source: torch.dtype) -> None:
     assert_same(there.view(torch.uint8), x.to(exponent).view(torch.uint8))
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         assert_same(there.to(dtype), x.to(exponent).to(dtype))
-    values.remove(float("inf"))  # which the CPU refuses too
+    values.remove(float("inf"))  # the CPU refuses it too
     filled = [torch.full((2,), v, dtype=exponent, device=DEVICE) for v in values]
     for each, value in zip(filled, values, strict=True):
         assert_same(each.view(torch.uint8), torch.full((2,), value, dtype=exponent).view(torch.uint8))

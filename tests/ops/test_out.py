@@ -33,7 +33,7 @@ COUNT = 1
 
 def outs(result: torch.Tensor) -> Iterator[torch.Tensor]:
     yield torch.empty_like(result)
-    yield torch.empty(0, dtype=result.dtype)  # is resized
+    yield torch.empty(0, dtype=result.dtype)  # will be resized
     yield torch.zeros((*result.shape, 2), dtype=result.dtype)[..., 0]
 
 
@@ -197,7 +197,7 @@ def test_resized_within_its_storage() -> None:
             base = torch.zeros(2, 3, device=device)
             out = base.narrow(1, 2, 1)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that it is resized
+                warnings.simplefilter("ignore")  # the warning about the resize
                 torch.sin(torch.ones(2, 3, device=device), out=out)
             results.append((out.untyped_storage().nbytes(), out.stride(), out.cpu(), base.cpu()))
         assert results[0][:2] == results[1][:2]

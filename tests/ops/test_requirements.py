@@ -81,7 +81,7 @@ DIVISIONS: dict[str, Callable[[torch.Tensor, torch.Tensor | int], torch.Tensor]]
 @pytest.mark.parametrize("scalar", [True, False])
 def test_integer_division_by_zero(name: str, scalar: bool) -> None:
     divide = DIVISIONS[name]
-    a = torch.tensor([[[[7]]], [[[-8]]]], device=DEVICE)  # of no other test's shape, whose line would be named
+    a = torch.tensor([[[[7]]], [[[-8]]]], device=DEVICE)  # no other test has this shape, so errors name this line
 
     def divisor(b: int) -> torch.Tensor | int:
         return b if scalar else torch.tensor([3, b]).view(2, 1, 1, 1)

@@ -148,7 +148,7 @@ def test_signs_of_zeros(name: str, dtype: torch.dtype, run: Run) -> None:
     signs = {tuple(f(t).signbit()[:5].tolist()) for t in (x, x[:5], ZEROS, ZEROS[:5])}
     for i, told in enumerate(zip(*signs, strict=True)):
         numbers = actual[i::5]
-        if not numbers.isnan().all():  # whose sign says nothing
+        if not numbers.isnan().all():  # a NaN's sign says nothing
             assert set(numbers.signbit().tolist()) <= set(told), (i, actual, signs)
 
 

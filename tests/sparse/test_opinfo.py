@@ -71,7 +71,7 @@ def gradients(result: Any, sample: SampleInput) -> Any:
 def compare(ours: Any, theirs: Any) -> None:
     if isinstance(theirs, Exception):
         assert isinstance(ours, type(theirs)), ours
-        if not isinstance(theirs, NotImplementedError):  # which names the backend
+        if not isinstance(theirs, NotImplementedError):  # its message names the backend
             assert str(ours)[:30] == str(theirs)[:30]
         return
     if isinstance(ours, Exception):

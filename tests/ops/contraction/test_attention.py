@@ -195,7 +195,7 @@ def test_what_is_captured_from_cuda_tensors(kind: str, form: str) -> None:
 def test_dropout_of_cuda_is_the_same_in_backward(kind: str) -> None:
     torch.manual_seed(0)
     q, k, grad = (torch.randn(2, 3, 8, 8).to("pjrt") for _ in range(3))
-    v = torch.eye(8).expand(2, 3, 8, 8).contiguous().to("pjrt")  # so that the output is what v was multiplied with
+    v = torch.eye(8).expand(2, 3, 8, 8).contiguous().to("pjrt")  # the output then shows v's factors
     saved = forward_of(kind, q, k, v, None, 0.5, False)
     gradient = backward_of(kind, grad, q, k, v, None, saved, 0.5, False)[2]
     torch.testing.assert_close(gradient.cpu(), (saved[0].transpose(-1, -2) @ grad).cpu(), rtol=1e-4, atol=1e-5)

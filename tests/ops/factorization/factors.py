@@ -202,7 +202,7 @@ def not_finite() -> None:
     assert torch.linalg.matrix_exp(torch.full((2, 2), torch.nan).to(DEVICE)).isnan().all()
     assert torch.linalg.det(torch.full((2, 2), torch.nan).to(DEVICE)).isnan()
     upper = torch.eye(3)
-    upper[0, 2] = torch.nan  # is not read
+    upper[0, 2] = torch.nan  # never read
     assert torch.linalg.eigvalsh(upper.to(DEVICE), UPLO="L").tolist() == [1, 1, 1]
 
 

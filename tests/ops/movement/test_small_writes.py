@@ -116,8 +116,8 @@ def test_a_cache_keeps_its_memory(dtype: torch.dtype, device: str, programs: lis
 
 def test_what_stays_xlas(programs: list[str]) -> None:
     def changed(x: Tensor, y: Tensor) -> None:
-        x[:64] = 1  # much of it
-        y[0] = 2  # of little
+        x[:64] = 1  # a large part
+        y[0] = 2  # part of a small tensor
 
     x, y = large(torch.bfloat16, rows=131).to(DEVICE), large(torch.bfloat16, rows=9).to(DEVICE)
     torch_pjrt.sync()

@@ -29,7 +29,7 @@ def test_values(name: str, largest: float) -> None:
     x = torch.empty(COUNT).uniform_(-largest, largest)
     multiples = (torch.arange(1, 2001) * (torch.pi / 2)).float()
     if largest >= 1e4:
-        x[: len(multiples)] = multiples  # where a result is next to 0, or to its largest
+        x[: len(multiples)] = multiples  # results there are near 0, or near the largest
     actual = FUNCTIONS[name](x.to("pjrt")).cpu()
     expected = FUNCTIONS[name](x.double())
     error = (actual.double() - expected).abs() / units(expected.float()).double()
