@@ -1,4 +1,4 @@
-"""The losses of boxes in torchvision, which choose pairs by an index with a mask."""
+"""torchvision's losses of boxes, which select pairs by a boolean mask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 import torch_pjrt
 
-# As torchvision has it, where torchvision itself can't be imported.
+# torchvision's source, for environments in which torchvision can't be imported.
 WITH_A_MASK = """
 import torch
 
@@ -39,7 +39,7 @@ def utils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             file.write_text(text)
         (package / "_utils.py").write_text(WITH_A_MASK)
         for name in ("torchvision", "torchvision.ops", "torchvision.ops._utils"):
-            # Once to have it taken out again by monkeypatch, and once to have it imported.
+            # The first line makes monkeypatch restore the entry, the second makes Python import the module.
             monkeypatch.setitem(sys.modules, name, ModuleType(name))
             del sys.modules[name]
         monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""What torch.distributed is told of the device."""
+"""The device's registration with torch.distributed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_it_is_begun_once(tmp_path: Path) -> None:
     ids=lambda given: given.split()[0],
 )
 def test_what_is_read_of_c10d_is_there(owner: str, names: str) -> None:
-    """Where PyTorch has renamed one, this says which; a group would end in an AttributeError."""
+    """Names of c10d that the package reads exist: if PyTorch renames one, this test names it."""
     from torch._C import _distributed_c10d
 
     for name in names.split():

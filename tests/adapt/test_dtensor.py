@@ -1,5 +1,5 @@
-"""DTensor, tensor parallel and FSDP2 over tensors of the device, beside the same on the CPU. ``"fake"`` groups have
-four ranks, which communicate nothing and approximate what they would give."""
+"""DTensor, tensor parallel and FSDP2 over tensors of the device, compared with the CPU. ``"fake"`` groups have four
+ranks, which communicate nothing and return approximate results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Backend = str
 
 
 def end_of_world() -> None:
-    """PyTorch keeps what it has found for a mesh, with the groups of the first one that is equal: once for each thread,
+    """Clears PyTorch's cache for a mesh, which has the groups of the first equal mesh. There is one for each thread,
     and autograd has a thread for the device."""
     x = torch.ones(1, device=DEVICE, requires_grad=True)
     x.register_hook(lambda _: _clear_sharding_prop_cache())
@@ -180,7 +180,7 @@ def test_what_is_patched_is_there() -> None:
 
 
 def of_two(run: Callable[[Any, int], None]) -> None:
-    """Two ranks, a thread each, with backends that really communicate."""
+    """Runs two ranks, a thread each, with backends that really communicate."""
     store, errors = dist.HashStore(), []
 
     def rank(rank: int) -> None:
@@ -282,7 +282,7 @@ class Seen(TorchDispatchMode):
 def test_attention_is_split_by_batch_and_head(
     fake: None, split: Any, key_heads: int, causal: bool, mask_shape: tuple[int, ...] | None
 ) -> None:
-    """Each rank's part is that part of the whole; a mask that all have gets a part of its gradient from each."""
+    """Each rank's part is that part of the whole; a mask that all ranks share gets a part of its gradient from each."""
 
     def attended(*tensors: torch.Tensor) -> list[torch.Tensor]:
         mask = tensors[3] if mask_shape else None
@@ -311,7 +311,7 @@ def test_attention_is_split_by_batch_and_head(
 
 
 class Other(torch.Tensor):
-    """A subclass that keeps a table of its ops, as most do."""
+    """A subclass that stores a table of its ops, as most do."""
 
     seen: ClassVar[set[str]] = set()
     inner: torch.Tensor

@@ -39,7 +39,7 @@ def test_flops(name: str, train: bool) -> None:
 
 
 def test_flops_of_attention() -> None:
-    """Two products forward, five backward: the CPU's math path keeps what ours computes again."""
+    """Attention has two products forward and five backward: the CPU's math path keeps results that ours recomputes."""
     x = torch.randn(2, 4, 16, 8, device="pjrt", requires_grad=True)
     product = 2 * 2 * 4 * 16 * 16 * 8
     with FlopCounterMode(display=False) as counter:

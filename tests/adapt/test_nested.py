@@ -25,7 +25,7 @@ def heads(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("others", [LENGTHS, (4, 1, 6)])
 def test_attention(causal: bool, others: tuple[int, ...]) -> None:
-    """As of each sequence by itself."""
+    """Results and gradients equal those of each sequence by itself."""
     torch.manual_seed(0)
     project = nn.Linear(HEADS * SIZE, HEADS * SIZE)
     queries, keys = ([torch.randn(n, HEADS * SIZE) for n in lengths] for lengths in (LENGTHS, others))

@@ -23,7 +23,7 @@ FORKED = (
 
 
 def run(program: str, path: Path | None = None) -> str:
-    """A Python program in a process of its own; in a file where spawned processes have to find it again."""
+    """Runs a Python program in a process of its own; from a file if spawned processes must import it."""
     text = textwrap.dedent(program)
     command = ["-c", text]
     if path is not None:
@@ -34,7 +34,7 @@ def run(program: str, path: Path | None = None) -> str:
         try:
             out, errors = process.communicate(timeout=200)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGABRT)  # it and its children say where they are
+            os.killpg(process.pid, signal.SIGABRT)  # faulthandler prints the stacks of it and its children
             out, errors = process.communicate(timeout=30)
     assert process.returncode == 0, out[-1000:] + errors[-6000:]
     return out + errors
@@ -64,7 +64,7 @@ def test_tensors_say_that_they_were_pinned() -> None:
     assert not torch.ones(3, device=DEVICE).is_pinned()
     assert pinned.untyped_storage().is_pinned(DEVICE)
     del pinned, made
-    assert not any(torch.empty(3).is_pinned() for _ in range(8))  # the memory's next owner didn't ask for it
+    assert not any(torch.empty(3).is_pinned() for _ in range(8))  # the memory's next owner did not pin it
 
 
 @pytest.mark.parametrize("pin_memory", [False, True])

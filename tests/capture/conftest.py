@@ -1,4 +1,4 @@
-"""What holds for every test of capture."""
+"""Fixtures for every test of capture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Nothing is compiled yet, and nothing stays compiled."""
+    """Removes all compiled functions before and after a test."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""compile_step and jit: the same numbers as eager, state where it lies, and nothing stale."""
+"""compile_step and jit: results equal eager's, state is updated in place, and no program is stale."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
 
 
 def training(device: str, make: Optimizer, **kwargs: Any) -> tuple[Any, ...]:
-    """A model, its optimizer, its step; and the same as eager does it on the CPU."""
+    """Returns a model, its optimizer and its step, and the same for eager on the CPU."""
 
     def one(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer, Callable[..., torch.Tensor]]:
         optimizer = make(model.parameters())
@@ -190,7 +190,7 @@ def test_gradients() -> None:
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_gradients_that_another_step_uses(set_to_none: bool) -> None:
-    """Accumulation over calls; the optimizer's step is outside of the program, or in another one."""
+    """Gradients accumulate over calls; the optimizer's step is outside of the program, or in another one."""
     models = [small(), small()]
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models]
 
@@ -421,7 +421,7 @@ def test_a_number_read_inside_may_be_computed_with() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_step_counts_that_differ(device: str) -> None:
-    """Equal ones are one input of the program; when they are not equal, or don't go on together, they are several."""
+    """Equal counts are one input of the program; unequal ones, or ones that advance separately, are several."""
     models = [small().to(device), small()]
 
     def make(model: nn.Module) -> tuple[torch.optim.Optimizer, Callable[..., None]]:

@@ -40,7 +40,7 @@ WAYS: dict[str, Callable[[Callable[..., Any], tuple[torch.Tensor, ...]], Callabl
     "export": exported,
     "torch.compile": lambda fn, _: torch.compile(fn, backend="pjrt", fullgraph=True),
 }
-# What is called, what it takes, and what it takes that is wrong.
+# The function, its arguments, and arguments that fail its check.
 CHECKED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {
     "cholesky": (lambda x: torch.linalg.cholesky(x), (DEFINITE,), (-DEFINITE,)),
     "batched cholesky": (
@@ -77,7 +77,7 @@ def test_checks(name: str, way: str) -> None:
     torch.testing.assert_close(call(*right), fn(*right), rtol=1e-4, atol=1e-4)  # it goes on
 
 
-# Branches of which one side only raises, which torch.compile doesn't take.
+# Branches of which one side only raises; torch.compile can't capture them.
 BRANCHES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {
     "gaussian_nll_loss": (F.gaussian_nll_loss, (SQUARE, SQUARE * 2, SQUARE.abs()), (SQUARE, SQUARE, -SQUARE.abs())),
     "validated": (
@@ -131,7 +131,7 @@ def test_a_branch_that_does_more_is_no_check() -> None:
 
 
 def test_only_a_check_is_a_program() -> None:
-    """Nothing depends on what is checked, nor on what it is checked against."""
+    """No result depends on the checked value, or on the value that it is compared with."""
     limit = torch.tensor(1.0)
     call = torch_pjrt.compile_step(lambda x: is_below(x, limit))
     assert call(torch.zeros(3)).tolist() == [1, 1]

@@ -69,7 +69,7 @@ def test_jit_of_what_is_compiled(backend: str) -> None:
 
 @pytest.mark.parametrize("note", ["_is_torch_compile", "_compile_kwargs"])
 def test_what_compile_notes_on_a_module(monkeypatch: pytest.MonkeyPatch, note: str) -> None:
-    """PyTorch's the first, Lightning's the second."""
+    """The first attribute is PyTorch's, the second Lightning's."""
     own = torch.compile
 
     def noting(module: nn.Module, **options: Any) -> Any:

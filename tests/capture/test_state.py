@@ -41,13 +41,13 @@ def forget_one(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def clone(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Equal to what was there, so that the next step makes no state."""
+    """Replaces state by equal tensors, so that the next step makes no state."""
     for parameter, state in list(optimizer.state.items()):
         optimizer.state[parameter] = {key: value.clone() for key, value in state.items()}
 
 
 def exchange(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """The same dicts in the same order, of other parameters."""
+    """Assigns the dicts, in the same order, to other parameters."""
     owners, dicts = list(optimizer.state), list(optimizer.state.values())
     owners[0], owners[2] = owners[2], owners[0]
     optimizer.state.clear()
@@ -202,7 +202,7 @@ def test_what_an_optimizer_holds_does_not_concern_a_call_without_gradients() -> 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_waits_is_state_after_a_step_without_any(fails: bool) -> None:
-    """Plain SGD keeps no state: each of its steps is a first one, and in a capture it has to end, too."""
+    """Plain SGD keeps no state: each of its steps is a first one, and must end in a capture as well."""
     p = torch.zeros(1, device="pjrt", requires_grad=True)
     optimizer = torch.optim.SGD([p], 0.1)
 
@@ -265,7 +265,7 @@ class Begun(nn.Module):
 
 
 class Alternative(nn.Module):
-    """Takes another of two parameters that look alike once it was called."""
+    """Uses another of two similar parameters after its first call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ def test_attributes_that_decide_what_later_calls_do(kind: type[nn.Module]) -> No
 
 
 class Chosen(nn.Module):
-    """Takes its slow way until it has seen a short input."""
+    """Uses its slow path until it has seen a short input."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Float8 numbers with MX scales, for `./dev gpu`, too: nothing of torch.testing is imported, as it forbids flags."""
+"""Float8 values with MX scales, used by `./dev gpu` as well: it doesn't import torch.testing, which freezes flags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def in_tiles(scales: torch.Tensor) -> torch.Tensor:
-    """MX scales (rows, blocks) as PyTorch's kernels take them: tiles of 128 by 4, padded, 4 rows side by side."""
+    """Returns MX scales (rows, blocks) in the tiles of PyTorch's kernels: 128 by 4, padded, with 4 rows interleaved."""
     rows, blocks = scales.shape
     down, across = -(-rows // 128), -(-blocks // 4)
     padded = torch.full((down * 128, across * 4), 255, dtype=torch.uint8)
@@ -16,7 +16,7 @@ def in_tiles(scales: torch.Tensor) -> torch.Tensor:
 
 
 def with_mx(rows: int, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Float8 numbers, their scales in tiles, and what both are together."""
+    """Returns float8 values, their scales in tiles, and the products of both."""
     x = torch.randn(rows, k).to(torch.float8_e4m3fn)
     scales = torch.exp2(torch.randint(-6, 7, (rows, -(-k // 32))).float()).to(torch.float8_e8m0fnu)
     return x, in_tiles(scales), x.float() * scales.float().repeat_interleave(32, 1)[:, :k]

@@ -1,6 +1,6 @@
-"""torchvision's operators on regions of images, beside loops that are written as the operators are defined.
+"""torchvision's operators on regions of images, compared with loops that follow their definitions.
 
-Where torchvision is there, its own operators are tested; else operators of the same names and schemas.
+If torchvision is installed, its own operators are tested; else operators of the same names and schemas.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SHAPES: dict[str, Callable[..., Any]] = {
 
 try:
     import torchvision  # noqa: F401
-except (ImportError, RuntimeError):  # a torchvision for another torch raises the second
+except (ImportError, RuntimeError):  # RuntimeError: torchvision is built for another torch
     _library = torch.library.Library("torchvision", "DEF")
     for _schema, _shape in SHAPES.items():
         _library.define(_schema)
@@ -100,7 +100,7 @@ def boxes_of(n: int, generator: torch.Generator) -> Tensor:
 @pytest.mark.parametrize(("n", "threshold"), [(0, 0.5), (1, 0.5), (63, 1 / 3), (64, 0.5), (65, 0.0), (150, 0.2)])
 @pytest.mark.cpu_arithmetic
 def test_nms(n: int, threshold: float) -> None:
-    """Equal scores, boxes of no area (whose overlap is NaN), and overlaps that equal the threshold."""
+    """Boxes include equal scores, boxes without area (whose overlap is NaN), and overlaps equal to the threshold."""
     generator = torch.Generator().manual_seed(n)
     boxes, scores = boxes_of(n, generator), torch.randint(0, 9, (n,), generator=generator).float()
     kept = ops.nms(boxes.to("pjrt"), scores.to("pjrt"), threshold)
@@ -145,7 +145,7 @@ def test_errors_of_nms(boxes: Tensor, scores: Tensor, message: str) -> None:
 
 
 def bilinear(image: Tensor, y: Any, x: Any) -> Tensor:
-    """(C), of an image (C, H, W) with zeros around it. ``y`` and ``x`` may be tensors, and have gradients."""
+    """Returns (C) for an image (C, H, W) with zeros around it. ``y`` and ``x`` may be tensors that require grad."""
     top, left, total = math.floor(y), math.floor(x), image.new_zeros(image.shape[0])
     for row, wy in ((top, top + 1 - y), (top + 1, y - top)):
         for column, wx in ((left, left + 1 - x), (left + 1, x - left)):
@@ -195,7 +195,7 @@ def test_roi_align(ratio: int, aligned: bool, dtype: torch.dtype) -> None:
 
 @functools.cache  # by calls and compiled are compared with the same
 def of_regions(ratio: int, aligned: bool) -> tuple[Tensor, ...]:
-    """Images and regions, and what they give; a gradient of that, and what it gives."""
+    """Returns images and regions, the result, a gradient of the result, and the gradient of the images."""
     image = torch.randn(2, 3, 8, 10, dtype=torch.float64, requires_grad=True)
     rois = torch.tensor(ROIS, dtype=torch.float64)
     expected = roi_align(image, rois, 0.7, 3, 2, ratio, aligned)
@@ -204,7 +204,7 @@ def of_regions(ratio: int, aligned: bool) -> tuple[Tensor, ...]:
 
 
 def test_what_no_sample_reads_may_be_infinite() -> None:
-    """Regions of 1 and of 25 samples a bin go together; what only the second has, the first doesn't read."""
+    """Regions of 1 and of 25 samples a bin are processed together; the first must not read the second's samples."""
     image = torch.full((1, 2, 12, 12), torch.inf)
     image[:, :, 6:, 6:] = torch.randn(6, 6)
     rois = torch.tensor([[0, 7, 7, 9.0, 9.0], [0, 0, 0, 10, 10], [0, 8.0, 8, 10, 10]])
@@ -216,7 +216,7 @@ def test_what_no_sample_reads_may_be_infinite() -> None:
 
 @pytest.mark.cpu_arithmetic
 def test_how_many_samples_is_decided_as_on_the_cpu() -> None:
-    """14 / 7 is 2 and nothing above it, though 14 * (1 / 7) is."""
+    """14 / 7 is exactly 2, but 14 * (1 / 7) is more."""
     rois = torch.tensor([[0, 0, 0, size, size] for size in (7.0, 14.0, 21.0, 28.0, 35.0)])
     image = torch.randn(1, 2, 36, 36)
     expected = roi_align(image.double(), rois, 1.0, 7, 7, 0, False).float()
@@ -300,7 +300,7 @@ def test_deform_conv2d(numbers: tuple[int, ...], use_mask: bool) -> None:
 
 @functools.cache  # by calls and compiled are compared with the same
 def deformed(numbers: tuple[int, ...], use_mask: bool) -> tuple[list[Tensor], Tensor, Tensor, tuple[Tensor, ...]]:
-    """Operands, and what they give; a gradient of that, and what it gives."""
+    """Returns operands, the result, a gradient of the result, and the gradients of the operands."""
     groups, offset_groups, taps = *numbers[6:], 6
     x, w, b = torch.randn(2, 4, 5, 6), torch.randn(4, 4 // groups, 3, 2), torch.randn(4)
     out = _convolved(x, w, None, None, None, *numbers[:6])

@@ -1,4 +1,4 @@
-"""Fractional pools, whose windows' places come from given random numbers."""
+"""Fractional pools, whose windows are at given random places."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_step(name: str, dtype: torch.dtype, scaled: float | None) -> None:
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
     first = options.get("is_first_step", False)
     for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
-        if not (first and scaled == 1.0 and i == 2):  # what a first step without a step leaves there is not read
+        if not (first and scaled == 1.0 and i == 2):  # nothing reads this buffer after a first step that was skipped
             torch.testing.assert_close([t.cpu() for t in a], e)
 
 
@@ -98,7 +98,8 @@ def test_training(make: Callable[[Any], torch.optim.Optimizer], dtype: torch.dty
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
 def test_a_step_is_one_node(make: Callable[[Any], torch.optim.Optimizer]) -> None:
-    """And one for each hyperparameter, however many parameters there are; a rate that changes compiles nothing."""
+    """A step is one node plus one for each hyperparameter, for any number of parameters; a new rate compiles
+    nothing."""
 
     def recorded(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers))).to("pjrt")
@@ -175,7 +176,7 @@ def test_schedules_of_hyperparameters_compile_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["adam, amsgrad", "sgd, momentum", "adagrad"])
 def test_lists_of_other_lengths(name: str) -> None:
-    """Each list holds a tensor for each parameter. A step without one ended the process."""
+    """Each list must have a tensor for each parameter. A step without one used to crash the process."""
     op, _, options = STEPS[name]
     for i in range(1, len(lists(name, torch.float32))):
         words = []
@@ -189,7 +190,7 @@ def test_lists_of_other_lengths(name: str) -> None:
 
 
 def test_tensors_of_other_sizes() -> None:
-    """The CPU's kernels read and write beyond their ends."""
+    """The CPU's kernels read and write out of bounds."""
     op, _, options = STEPS["adagrad"]
     for i, wanted in (
         (1, r"grads\[0\] to have the sizes"),
@@ -204,7 +205,7 @@ def test_tensors_of_other_sizes() -> None:
 
 @pytest.mark.parametrize("name", ["adam, amsgrad", "sgd, momentum", "adagrad"])
 def test_dtypes_that_the_cpu_refuses(name: str) -> None:
-    """Integer parameters became 0, and gradients of another dtype were taken."""
+    """Integer parameters used to become 0, and gradients of another dtype used to be accepted."""
     op, _, options = STEPS[name]
     width = len(lists(name, torch.float32))
     others = [(i, torch.float64) for i in range(1, width) if not (i == width - 1 and op != "_fused_sgd_")]

@@ -62,7 +62,7 @@ def test_switched_off(enabled: int) -> None:
 
 def agree(op: Callable[..., torch.Tensor], *arguments: torch.Tensor, expected: torch.Tensor | None = None) -> None:
     torch_pjrt.reset_metrics()
-    torch._dynamo.reset()  # beyond its limit of recompiles the CPU runs the op, by what kernel the processor has
+    torch._dynamo.reset()  # after too many recompiles the CPU would run the op by a kernel for the processor
     expected = op(*arguments) if expected is None else expected
     on_device, compiled = op(*(a.to("pjrt") for a in arguments)), torch.compile(op, backend="pjrt")(*arguments)
     for got in (on_device.cpu(), compiled):
@@ -75,7 +75,7 @@ def agree(op: Callable[..., torch.Tensor], *arguments: torch.Tensor, expected: t
 def test_products_of_8_bit_integers(dtype: torch.dtype) -> None:
     a = torch.randint(0 if dtype == torch.uint8 else -128, 128, (17, 64)).to(dtype)
     b = torch.randint(-128, 128, (64, 32), dtype=torch.int8)
-    # Calculated: the CPU has oneDNN do it, which saturates sums of two products where the processor is old.
+    # The expected value is computed: on the CPU, oneDNN saturates sums of two products on old processors.
     agree(torch._int_mm, a, b, expected=a.int() @ b.int())
 
 
@@ -147,7 +147,7 @@ GROUPED = {"rows": (2, 3), "columns": (3, 2), "inner": (2, 2), "each": (3, 3)}
 
 @pytest.mark.parametrize("form", GROUPED)
 def test_float8_products_of_groups(form: str) -> None:
-    """Beside the same in float32: the CPU has no kernel."""
+    """Compared with float32, because the CPU has no kernel."""
     a_dims, b_dims = GROUPED[form]
     ends = torch.tensor([16, 48], dtype=torch.int32)
     k = 64
@@ -210,10 +210,10 @@ def test_mx_scales(k: int) -> None:
 
 @pytest.mark.parametrize("form", ["rows", "columns", "inner"])
 def test_mx_scales_of_groups(form: str) -> None:
-    """The tiles of each group follow those of the one before; the last group is empty."""
+    """The tiles of each group follow those of the group before it; the last group is empty."""
     k, ends = (128, [32, 192, 192]) if form != "inner" else (256, [64, 224, 224])
     sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    one, other = [], []  # of each group, what is multiplied
+    one, other = [], []  # the operands of each group
     for size in sizes:
         of_group = size if form == "inner" else k
         one.append(with_mx(64 if form == "inner" else size, of_group))
@@ -245,7 +245,7 @@ def test_mx_scales_of_groups(form: str) -> None:
 
 @pytest.mark.parametrize("forms", [(4, 4), (4, 5), (5, 4)])
 def test_float_scales_of_blocks(forms: tuple[int, int]) -> None:
-    """Of 128 elements of a row (4), or of 128 by 128 (5)."""
+    """Scales are for 128 elements of a row (4), or for 128 by 128 (5)."""
     k = 256
     a, b = (torch.randn(256, k).to(torch.float8_e4m3fn) for _ in range(2))
     second, first, wide = [], [], []

@@ -37,7 +37,7 @@ def outputs(module: Any, layer: Any, x: torch.Tensor, *states: torch.Tensor) -> 
     return [y, *ends], [x.grad, *(s.grad for s in states), *(p.grad for p in layer.parameters())]
 
 
-# An RNN differs from a GRU in its cell alone.
+# An RNN differs from a GRU only in its cell.
 OF_EACH_KIND = pytest.mark.parametrize(
     ("kind", "options"),
     [(kind, options) for kind in KINDS for options in (OPTIONS if kind in ("lstm", "gru") else OPTIONS[:1])],
@@ -154,8 +154,8 @@ def test_packed_sequences(kind: str, sorted_by_length: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_autocast(kind: str) -> None:
-    """On the device a module is in the lower precision as a whole; compiled for the CPU as PyTorch's list for it says,
-    which leaves out GRU. Eager itself has bfloat16 only where oneDNN has it for the processor."""
+    """On the device a whole module is in the lower precision. Compiled for the CPU it follows PyTorch's list, which
+    lacks GRU. Eager itself has bfloat16 only if oneDNN supports it on the processor."""
     layer = KINDS[kind](5, 7)
     x = torch.randn(9, 3, 5)
     exact = layer(x)[0]

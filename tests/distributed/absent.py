@@ -1,4 +1,4 @@
-"""Run as each of two processes, of which one does not come: the other's error says so."""
+"""Run by each of two processes, one of which never joins: the other's error names it."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ def collective() -> None:
 
 globals()[sys.argv[1]]()
 print("[]", flush=True)
-os._exit(0)  # a group whose collective has timed out waits for the other rank
+os._exit(0)  # a group whose collective has timed out would wait for the other rank

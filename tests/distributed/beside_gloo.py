@@ -1,5 +1,5 @@
-"""Run as each of several processes: each function of torch.distributed gives what gloo gives of tensors on the CPU, or
-raises at once. Keeps what it gave for a world to compare with."""
+"""Run by each of several processes: each function of torch.distributed returns what gloo returns for tensors on the
+CPU, or raises immediately. Stores the results for a comparison with a world."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for name, case in table():
         assert len(found) == len(wanted), (name, wanted, found)
         for tensor, right in zip(found, wanted, strict=True):
             assert torch.equal(tensor.cpu(), right), (name, wanted, found)
-x = torch.arange(3.0, device="pjrt") * rank  # by a tensor, and of one that is no whole memory
+x = torch.arange(3.0, device="pjrt") * rank  # a factor in a tensor, and an operand that is a part of its memory
 dist.all_reduce(x[1:], dist._make_nccl_premul_sum(torch.tensor(0.5, device="pjrt")))
 assert x.tolist() == [0, 3, 6], x
 mesh = init_device_mesh("pjrt", (SIZE,))

@@ -1,5 +1,5 @@
-"""Run as each of several processes on tests/pjrt/ranks.c: captured steps, whose collectives are part of one program of
-all processes. Prints a JSON of what was checked."""
+"""Run by each of several processes on tests/pjrt/ranks.c: captured steps, whose collectives are part of one program of
+all processes. Prints a JSON of the checks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def compare(alone: nn.Module, model: nn.Module) -> None:
 
 
 def trained(wrap: Callable[[Any], Any], mesh: Any, reduces: bool = False) -> None:
-    """As one device trains that takes the whole batch; a step is one program and one execution."""
+    """Trains as one device does on the whole batch; a step is one program and one execution."""
     alone = network()
     model = wrap(copy.deepcopy(alone).to("pjrt"))
 
@@ -138,7 +138,7 @@ def tensors() -> None:
 
 
 def both() -> None:
-    """Groups that are parts of the world, of two kinds, in one program."""
+    """Groups of two kinds, both parts of the world, in one program."""
     grid = init_device_mesh("pjrt", (2, SIZE // 2), mesh_dim_names=("dp", "tp"))
     last = grid["tp"].mesh.tolist()[-1]
 
@@ -163,7 +163,7 @@ def both() -> None:
 
 
 def apart() -> None:
-    """Steps that differ by rank are refused on all of them, before anything runs."""
+    """Steps that differ between ranks are refused on all of them, before anything runs."""
     x = torch.arange(4.0 + SIZE, device="pjrt")
 
     def step(x: torch.Tensor) -> torch.Tensor:

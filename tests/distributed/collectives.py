@@ -1,5 +1,5 @@
-"""Run as each of several processes: collectives of the device beside gloo's of the CPU, and what a group says of
-itself. Prints a JSON of what was counted."""
+"""Run by each of several processes: collectives of the device compared with gloo's on the CPU, and the properties of
+groups. Prints a JSON of the counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch_pjrt
 
 GLOOS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int8, torch.uint8)
 BY_BITS = (torch.int16, torch.uint16, torch.float8_e4m3fn, torch.complex128)
-Ours = Callable[[Callable[..., torch.Tensor]], Any]  # of a function that makes tensors of a sort
+Ours = Callable[[Callable[..., torch.Tensor]], Any]  # takes a function that makes tensors of one dtype and device
 
 
 def reductions(rank: int, size: int) -> Iterator[tuple[str, Ours]]:
@@ -47,7 +47,7 @@ def reductions(rank: int, size: int) -> Iterator[tuple[str, Ours]]:
     def to_one(make: Callable[..., torch.Tensor]) -> torch.Tensor:
         x = make(4)
         dist.reduce(x, dst=size - 1)
-        return x if rank == size - 1 else x[:0]  # what the others have then is nobody's
+        return x if rank == size - 1 else x[:0]  # the values of other ranks are undefined
 
     for name in ("SUM", "PRODUCT", "MIN", "MAX"):
         yield name, reduced(getattr(dist.ReduceOp, name))
@@ -71,7 +71,7 @@ def moves(rank: int, size: int) -> Iterator[tuple[str, Ours]]:
         return out
 
     def gathered_flat(make: Callable[..., torch.Tensor]) -> torch.Tensor:
-        """Sizes are not gloo's: what counts is the memory, as SyncBatchNorm has it."""
+        """Sizes differ from gloo's; the memory must be equal, as SyncBatchNorm needs."""
         x = make(3)
         if x.device.type == "cpu":
             out = x.new_empty(3 * size, *x.shape[1:])
@@ -115,7 +115,7 @@ def moves(rank: int, size: int) -> Iterator[tuple[str, Ours]]:
         ]
         works = dist.batch_isend_irecv(ops)
         if sent.device.type == "pjrt":
-            sent.zero_()  # what was sent is what it was
+            sent.zero_()  # must not change what was sent
         for work in works:
             work.wait()
         return received
@@ -147,7 +147,7 @@ def bits(tensors: Any) -> list[torch.Tensor]:
 
 
 def compare(cases: Iterator[tuple[str, Ours]], dtype: torch.dtype, theirs: torch.dtype, rank: int, device: str) -> None:
-    """Beside gloo's on the CPU, which has no dtypes but its own: others' bits are compared as theirs."""
+    """Compares with gloo on the CPU. Dtypes that gloo lacks are compared by the bits of one that it has."""
     for name, run in cases:
         found = bits(run(values(rank, dtype, device)))
         if theirs is dtype:

@@ -1,5 +1,5 @@
-"""Run as each of several processes, of which the last one dies while the others wait for it: all of them get an error
-from each kind of collective."""
+"""Run by each of several processes, of which the last one dies while the others wait for it: each kind of collective
+raises in all of them."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ start = time.monotonic()
 for name, collective in COLLECTIVES.items():
     with pytest.raises(RuntimeError, match=r"closed by peer|Timed out|reset by peer|Broken pipe|writeError|readError"):
         collective(groups[name])
-assert time.monotonic() - start < LIMIT  # each hears of it: none waits until its time is over
+assert time.monotonic() - start < LIMIT  # all are notified, and none waits for its timeout
 os._exit(0)

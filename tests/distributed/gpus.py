@@ -1,5 +1,5 @@
-"""Run as each of two processes on tests/pjrt/ranks.c: what a client of several processes is to its program. Prints a
-JSON of what was checked."""
+"""Run by each of two processes on tests/pjrt/ranks.c: a client of several processes, as a program sees it. Prints a
+JSON of the checks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def together() -> None:
 
 
 def unnumbered() -> None:
-    """As torch.multiprocessing.spawn starts them: none is told its place on the host, and each has a GPU of its own."""
+    """Starts as torch.multiprocessing.spawn does: no process knows its place on the host, and each has its own GPU."""
     for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         del os.environ[name]
     dist.init_process_group("pjrt", timeout=timedelta(seconds=60))
@@ -60,7 +60,7 @@ def unnumbered() -> None:
 
 
 def late() -> None:
-    """A client that has begun alone stays so."""
+    """A client that was started alone stays alone."""
     torch.ones(2, device="pjrt").tolist()
     with pytest.warns(UserWarning, match=r"the device was used before.*Call init_process_group first"):
         dist.init_process_group("pjrt", timeout=timedelta(seconds=60))
@@ -72,8 +72,8 @@ def late() -> None:
 
 
 def missing() -> None:
-    """The plugin's own time limit, and the store's own words."""
-    if RANK == 1:  # which comes to the group, but begins no client
+    """The plugin's time limit applies, with the store's message."""
+    if RANK == 1:  # joins the group but starts no client
         torch_pjrt.adapt.distributed._begin_processes = lambda *_: sys.exit(print(json.dumps(sys.argv[1:])))
     words = (
         r"plugin 'xla_cuda_ranks' could not begin as process 0 of 2:.*DEADLINE_EXCEEDED.*no process has put 'device:1' "
@@ -84,7 +84,7 @@ def missing() -> None:
 
 
 def failed() -> None:
-    """A collective that fails leaves what it reads and writes as it was, and nothing pending."""
+    """A collective that fails leaves its operands and results unchanged, and nothing pending."""
     dist.init_process_group("pjrt", timeout=timedelta(seconds=60))
     x = torch.arange(3.0, device="pjrt") * (RANK + 1)
     whole = torch.full((8,), -1.0, device="pjrt")

@@ -1,4 +1,4 @@
-"""Run as each of three processes, of which one comes late: what the others are told. Prints a JSON of it."""
+"""Run by each of three processes, one of which is late: what the others report. Prints a JSON of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Keep(logging.Handler):
 
 
 def be_late() -> None:
-    """Until the others have been told, and as long again as that takes them: they are told once."""
+    """Waits until the others have reported it, and as long again: they report it once."""
     global waits
     waits += 1
     if RANK == 1:

@@ -1,4 +1,4 @@
-"""Every redistribution of a DTensor of two dimensions, the same in a world and of PyTorch's own ranks."""
+"""Every redistribution of a DTensor of two dimensions, for a world and for PyTorch's own ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numbered(shape: tuple[int, int]) -> torch.Tensor:
 
 
 def starts(shape: tuple[int, int], mesh: DeviceMesh) -> Iterator[Start]:
-    """Placements, the numbered tensor so placed, and what it may be redistributed to."""
+    """Yields placements, the numbered tensor with them, and the placements to redistribute it to."""
     x = numbered(shape)
     every = [Replicate(), Shard(0), Shard(1), Partial()]
     others = [Partial("avg"), Partial("max")] if mesh.ndim == 1 else []  # equal on all ranks, they are what they were

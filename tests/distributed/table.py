@@ -1,8 +1,8 @@
 """Every function of torch.distributed that communicates, each reduction and several dtypes: one list of cases, which
 processes and a world run.
 
-A case is a function of `Ranks` that gives tensors of which each rank may have its own values; a tensor that a rank is
-not given (the result of a reduce to another one) is left out by `only`.
+A case is a function of `Ranks` that returns tensors, whose values may differ between ranks. `only` leaves out a tensor
+that a rank doesn't receive, such as the result of a reduce to another rank.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ SIZE = 4
 ALL = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 SOME = ("SUM", "AVG", "MIN", "BXOR", "PREMUL_SUM")
 REDUCTIONS = {torch.float32: ALL, torch.int64: ALL, torch.bool: SOME, torch.bfloat16: SOME, torch.complex64: SOME}
-# What gloo refuses and the device does: a sum with a factor, and what gloo moves of no complex number.
+# Cases that the device supports and gloo refuses: a sum with a factor, and complex dtypes.
 ALSO = ("PREMUL_SUM", "gather torch.complex64", "functional_exchange torch.complex64")
-# What a world refuses: what names single ranks, and objects of which each rank would have its own.
+# Cases that a world refuses: those that name single ranks, and objects that would differ between ranks.
 NOT_IN_A_WORLD = ("to_next_and_previous", "send_and_recv", "scatter_object_list", "send_object_list")
 
 
 class Ranks:
-    """Where a case runs: its device, its group and what each rank has."""
+    """The environment of a case: its device, its group and each rank's values."""
 
     def __init__(self, device: str, group: Any, of_rank: Callable[[Callable[[int], Any]], Any]) -> None:
-        """``of_rank``: of a function of a rank's number, what this rank gives; in a world, all of them in one."""
+        """``of_rank`` returns a function's result for this rank's number; in a world, the results of all ranks in
+        one."""
         self.device, self.group, self._of_rank = device, group, of_rank
 
     def make(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -40,7 +41,7 @@ class Ranks:
         return made
 
     def only(self, root: int, tensor: torch.Tensor) -> torch.Tensor:
-        """The root's tensor, zeros on the others."""
+        """Returns the root's tensor, and zeros on other ranks."""
         return tensor * self._of_rank(lambda rank: torch.tensor(int(rank == root))).to(tensor.device, tensor.dtype)
 
 
@@ -67,7 +68,7 @@ def reductions(name: str, dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
     def reduce(ranks: Ranks) -> list[torch.Tensor]:
         x = ranks.make(dtype, 5)
         dist.reduce(x, 1, op, ranks.group)
-        return [ranks.only(1, x)]  # the others' are nobody's
+        return [ranks.only(1, x)]  # other ranks' values are undefined
 
     def reduce_scatter(ranks: Ranks) -> list[torch.Tensor]:
         out = ranks.make(dtype, 2, 3)
@@ -166,7 +167,7 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
 
 
 def groups() -> Iterator[tuple[str, Case]]:
-    """How groups are made: what an all_reduce gives in them."""
+    """Yields cases for each way to make groups: the results of an all_reduce in them."""
 
     def summed(ranks: Ranks, group: Any) -> list[torch.Tensor]:
         x = ranks.make(torch.float32, 3)
@@ -251,7 +252,7 @@ def table() -> Iterator[tuple[str, Case]]:
 
 
 def attempt(case: Case, ranks: Ranks) -> list[torch.Tensor] | str:
-    """What the case gives, or the error that it raises."""
+    """Returns the case's results, or the error that it raises."""
     try:
         return case(ranks)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What docs/distributed.md shows runs as it stands."""
+"""The programs of docs/distributed.md run as they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.host_memory
 def test_the_example_under_torchrun() -> None:
-    """Its losses are one device's, and its checkpoint is read whole: it asks for both by itself."""
+    """The script itself checks that its losses are one device's, and that its checkpoint is read by a whole model."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     script = [ROOT / "examples/llama_torchrun.py", "--steps", "4"]
     result = subprocess.run([*command, *script], capture_output=True, text=True, timeout=300)

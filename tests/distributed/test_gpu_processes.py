@@ -1,4 +1,4 @@
-"""Ranks that are processes of a plugin for GPUs, whose clients are one. tests/pjrt/ranks.c passes for it."""
+"""Ranks that are processes of a plugin for GPUs, with one client. tests/pjrt/ranks.c acts as such a plugin."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests import fresh, ranks
 from tests.plugin_library import plugin_library
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.host_memory  # of the plugin behind the one that passes for CUDA's
+pytestmark = pytest.mark.host_memory  # a property of the plugin behind the one that acts as CUDA's
 QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
 ON_HOST = {"c10d::reduce_", "c10d::alltoall_base_", "c10d::scatter_", "c10d::gather_", "c10d::send", "c10d::recv_"}
 
 
 @pytest.fixture(scope="module")
 def gpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which a process takes part with one of them."""
+    """Returns the environment of a process that is one of the ranks."""
     host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
     library = tmp_path_factory.mktemp("gpus") / "xla_cuda_ranks.so"
     plugin = plugin_library(HERE.parent / "pjrt/ranks.c", library, f"-I{Path(host).parent / 'include'}")
@@ -26,8 +26,8 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_collectives(server: fresh.Server, gpus: dict[str, str]) -> None:
-    """Their results are gloo's of the CPU, bit by bit, and they are programs: what names single ranks alone goes by
-    the host. The plugin that they run on raises where a client isn't given its place among the others, or a store."""
+    """Results are gloo's on the CPU, bit by bit, and collectives are programs, except those that name single ranks,
+    which go through the host. The plugin raises if a client has no place among the others, or no store."""
     for told in ranks.run(server, HERE / "collectives.py", 4, "pjrt", "few", **gpus):
         assert told["backend"] == "pjrt"
         assert set(told["counted"]) == ON_HOST
@@ -35,7 +35,7 @@ def test_collectives(server: fresh.Server, gpus: dict[str, str]) -> None:
 
 
 def test_training(server: fresh.Server, gpus: dict[str, str], tmp_path: Path) -> None:
-    """Parameters are those of whole batches on the CPU, and no collective went by the host."""
+    """Parameters are those of whole batches on the CPU, and no collective goes through the host."""
     ways = ["FSDP2", "tensor parallel compiled"]
     for told in ranks.run(server, HERE / "training.py", 2, tmp_path, *ways, **gpus):
         assert {way: set(counted) for way, counted in told.items()} == {way: {"syncs"} for way in ways}
@@ -47,7 +47,7 @@ def test_training(server: fresh.Server, gpus: dict[str, str], tmp_path: Path) ->
     ids=lambda value: str(value[0]) if isinstance(value, list) else str(value),
 )
 def test_captured_steps(server: fresh.Server, gpus: dict[str, str], size: int, cases: list[str]) -> None:
-    """One program of all processes, whose groups are the world's."""
+    """A step is one program of all processes, whose groups are the world's."""
     assert ranks.run(server, HERE / "captured.py", size, *cases, **gpus) == [cases] * size
 
 

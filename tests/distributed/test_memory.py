@@ -1,4 +1,4 @@
-"""What is sent and received is not copied beside what gloo does itself."""
+"""Collectives make no copies in addition to gloo's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that are processes: each way to begin them, each collective beside gloo's of the CPU, and training."""
+"""Ranks that are processes: each way to start them, each collective compared with gloo's on the CPU, and training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
     ],
 )
 def test_collectives(server: fresh.Server, how: str, size: int, backend: str) -> None:
-    """Their results are compared in each process, bit by bit."""
+    """Each process compares its results bit by bit."""
     for told in ranks.run(server, HERE / "collectives.py", size, how):
         assert told["backend"] == backend
         assert set(told["counted"]) >= {
@@ -46,7 +46,7 @@ def test_collectives(server: fresh.Server, how: str, size: int, backend: str) ->
 
 @pytest.mark.host_memory
 def test_collectives_that_are_checked(server: fresh.Server) -> None:
-    """PyTorch then puts a group of its own around each backend."""
+    """With this setting PyTorch wraps each backend in a group of its own."""
     for told in ranks.run(server, HERE / "collectives.py", 2, "pjrt", TORCH_DISTRIBUTED_DEBUG="DETAIL"):
         assert told["counted"]["c10d::allreduce_"] > 0
 
@@ -54,8 +54,8 @@ def test_collectives_that_are_checked(server: fresh.Server) -> None:
 @pytest.mark.host_memory
 @pytest.mark.parametrize("size", [2, 4])
 def test_training(server: fresh.Server, tmp_path: Path, size: int) -> None:
-    """Parameters are compared with those of whole batches on the CPU, and a checkpoint goes on in another mesh. A step
-    is cut by its collectives alone, and ends once."""
+    """Parameters are compared with those of whole batches on the CPU, and a checkpoint is loaded by another mesh. A
+    step is only cut by its collectives, and ends once."""
     for told in ranks.run(server, HERE / "training.py", size, tmp_path):
         assert len(told) == {2: 15, 4: 14}[size]
         assert told["DDP"] == {"syncs": 2, "c10d::allreduce_": 1}

@@ -1,4 +1,4 @@
-"""All that torch.distributed communicates with is right or raises at once, and ends where a rank has died."""
+"""All communication of torch.distributed is right or raises immediately, and ends if a rank has died."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.host_memory
 
 
 def test_every_function(server: fresh.Server, tmp_path: Path) -> None:
-    """In processes beside gloo's, and in a world beside those."""
+    """Processes are compared with gloo, and a world with the processes."""
     count = len(list(table()))
     assert ranks.run(server, HERE / "beside_gloo.py", SIZE, tmp_path) == [count] * SIZE
     assert int(run(server, "beside_processes", tmp_path)) > count / 2

@@ -1,4 +1,4 @@
-"""Waits for other ranks: Ctrl-C is heard, and who is late is told."""
+"""Waits for other ranks: Ctrl-C ends them, and late ranks are reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ assert (torch.ones(2, device="pjrt") + 1).tolist() == [2, 2]
 print("usable")
 """
 
-# Rank 1 begins, and takes no part in what follows.
+# Rank 1 starts and takes no part in what follows.
 TOGETHER = """
 import subprocess
 from datetime import timedelta
@@ -68,12 +68,12 @@ def program(text: str, rank: int = 0) -> str:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_while_ranks_meet(rank: int) -> None:
-    """The one that has the store, and the one that looks for it."""
+    """Both ranks are interrupted: the one that hosts the store, and the one that looks for it."""
     assert max(seconds_to_interrupts(program(MEETING, rank), before=1.0)) < 1
 
 
 def test_ctrl_c_while_a_plugin_meets_the_others(tmp_path: Path) -> None:
-    """On a thread of the plugin's, which comes back."""
+    """The plugin waits on a thread of its own, which returns."""
     met = "import torch_pjrt.adapt.meeting as m\nm.meet = lambda *_: {0: 'here', 1: 'here'}\n"
     took = seconds_to_interrupts(met + program(MEETING), before=2.0, **of_gpus(tmp_path))
     assert max(took) < 1
@@ -89,7 +89,7 @@ def test_ctrl_c_while_a_program_of_several_processes_waits(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("gpus", [False, True])
 def test_who_is_late_is_told(server: fresh.Server, tmp_path: Path, gpus: bool) -> None:
-    """Once for each wait, by each that waits."""
+    """Each waiting rank reports it once per wait."""
     environment = of_gpus(tmp_path) if gpus else {}
     line = 1 + (HERE / "late.py").read_text().splitlines().index("dist.all_reduce(x)")
     first, other, last = ranks.run(server, HERE / "late.py", 3, tmp_path, TORCH_PJRT_LATE="0.8", **environment)

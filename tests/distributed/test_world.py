@@ -1,4 +1,4 @@
-"""A world in one process: its collectives, what is read of it, DTensor over it, and what it refuses."""
+"""A world in one process: its collectives, reads, DTensor over it, and refused calls."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STEPS = [
     ["hsdp", "fsdp tp", "ddp", "ddp in two", "ddp at once"],
     ["between", "refused", "buffers"],
 ]
-pytestmark = pytest.mark.host_memory  # devices that the CPU shows as many of as asked for
+pytestmark = pytest.mark.host_memory  # the CPU has as many devices as are asked for
 
 
 def run(server: fresh.Server, script: str, *arguments: object, **environment: str) -> str:
-    """What the script prints last. Most of its time would be compiles of programs that run a few times."""
+    """Returns the last line that the script prints. Compiles are fast: programs run only a few times."""
     source = (SCRIPTS / f"{script}.py").read_text()
     (result,) = server.run(fresh.Job(source, arguments, {"TORCH_PJRT_CPU_DEVICES": "4", **QUICK, **environment}))
     return result.out.splitlines()[-1] if result.out else ""
@@ -123,7 +123,7 @@ def test_replicas_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None
 
 
 def another_plugin() -> str | None:
-    """The path of a second plugin for CPUs: those in packages are not announced as plugins."""
+    """Returns the path of a second plugin for CPUs: packages don't announce these as plugins."""
     if named := os.environ.get("TORCH_PJRT_TEST_SECOND_PLUGIN"):
         return named
     for package in ("lammps_jax_pjrt_cpu", "fastatomstruct_xla_cpu"):
@@ -136,7 +136,7 @@ def another_plugin() -> str | None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_replicas_of_another_plugin_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None:
-    """Plugins differ in what they compute products with, and so in how many threads a replica holds."""
+    """Plugins compute products by different libraries, and so a replica blocks different numbers of threads."""
     plugin = another_plugin()
     if plugin is None:
         pytest.skip("a second plugin for CPUs is not installed (lammps-jax-pjrt-cpu, or TORCH_PJRT_TEST_SECOND_PLUGIN)")

@@ -1,4 +1,4 @@
-"""What a world in one process is made of, without one: groups, numbers of ranks, and what is patched of PyTorch."""
+"""The parts of a world in one process, without a world: groups, ranks as numbers, and patches of PyTorch."""
 
 from __future__ import annotations
 

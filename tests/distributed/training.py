@@ -1,4 +1,4 @@
-"""Run as each of several processes: trains by each way of torch.distributed, and compares with whole batches on the
+"""Run by each of several processes: trains by each way of torch.distributed, and compares with whole batches on the
 CPU. Prints a JSON of the syncs and collectives of the last step of each way."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 
 
 def of_each(parameters: Any) -> torch.optim.Optimizer:
-    """For DTensors of several meshes or among other parameters, which PyTorch's foreach forms and clipping refuse."""
+    """Returns an optimizer for DTensors of several meshes, or mixed with other parameters, without foreach."""
     return adam(parameters, foreach=False)
 
 
@@ -133,7 +133,7 @@ def check(model: nn.Module, wanted: list[torch.Tensor], bound: float) -> None:
 
 
 def tried(wrap: Wrap, make: Optimizer = adam, parts: int = SIZE, bound: float = 1e-5) -> dict[str, Any]:
-    """``parts``: into how many a batch is split, of which as many ranks in a row take the same one."""
+    """``parts``: the number of parts of a batch; as many consecutive ranks take the same part."""
     wanted = alone(make)
     model = network().to(DEVICE)
     wrapped = wrap(model)
@@ -232,7 +232,7 @@ def synchronized(dtype: torch.dtype, bound: float) -> None:
 
 
 def pipelined() -> None:
-    """A layer a rank, over pieces of a batch: the gradients are those of the whole."""
+    """Each rank has one layer, and batches are split: the gradients are those of the whole."""
     layers = [nn.Linear(4, 4, dtype=torch.float64) for _ in range(SIZE)]
     x, y = torch.randn(2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for layer in layers:
@@ -248,7 +248,7 @@ def pipelined() -> None:
 
 
 def resumed(folder: str) -> None:
-    """A checkpoint of one mesh goes on in another, the optimizer too, and is read by one device."""
+    """A checkpoint of one mesh is loaded by another, including the optimizer, and by one device."""
     wanted = alone(adam, STEPS + 2)
     line = init_device_mesh("pjrt", (SIZE,))
     rows = init_device_mesh("pjrt", (SIZE // 2, 2), mesh_dim_names=("copies", "parts"))

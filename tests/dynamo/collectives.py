@@ -1,4 +1,4 @@
-"""Run as one of two processes: compiled functions with collectives. Prints a JSON of what each gave."""
+"""Run by one of two processes: compiled functions with collectives. Prints a JSON of the results of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main() -> None:
         return (part * part).sum()
 
     def crossed(x: torch.Tensor) -> torch.Tensor:
-        """The second collective needs less than the first; all processes begin them in this order."""
+        """The second collective has fewer operands than the first; all processes start them in this order."""
         first = collectives.all_reduce(reduce(x) + rank, "sum", group)
         return first + collectives.all_reduce(x, "max", group)
 

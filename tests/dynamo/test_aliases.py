@@ -1,5 +1,5 @@
-"""Functions that give their input, or a view of it, where they have nothing to do: a write to the result is one to the
-input, on the device and compiled, as in eager."""
+"""Functions that return their input, or a view of it, if they have nothing to do: a write to the result is one to the
+input, on the device and compiled, as in eager mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.compile(backend="pjrt"): results, mutation, aliasing, shapes, what is cut out, options."""
+"""torch.compile(backend="pjrt"): results, mutation, aliasing, shapes, cuts, options."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 class TestCuts:
     def test_an_op_that_cannot_be_lowered(self) -> None:
-        @torch.library.custom_op("tests_dynamo::told_of", mutates_args=())  # a process is told of an op once
+        @torch.library.custom_op("tests_dynamo::told_of", mutates_args=())  # a process is warned of an op once
         def told_of(x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.eigvalsh(x)
 
@@ -306,7 +306,7 @@ class TestCuts:
 
 class TestLayouts:
     def test_views_rest_on_the_layout_that_was_captured(self) -> None:
-        """The CPU's convolution lays channels last out so, and what comes after it is captured as a view."""
+        """The CPU's convolution returns its result in channels last here, and later views are captured so."""
         convolution = nn.Conv2d(8, 8, 3, padding=1, groups=8)
 
         def f(tokens: torch.Tensor) -> torch.Tensor:
@@ -319,7 +319,7 @@ class TestLayouts:
 
     @pytest.mark.parametrize("device", ["cpu", "pjrt"])
     def test_a_batch_norm_of_what_was_transposed(self, device: str) -> None:
-        """PyTorch captures its result in the input's strides; its kernels, and ours, give plain ones."""
+        """PyTorch captures its result with the input's strides; its kernels, and ours, return row-major ones."""
         model = nn.Sequential(nn.Conv1d(4, 6, 3), nn.BatchNorm1d(6), nn.Conv1d(6, 4, 1)).to(device)
         other = copy.deepcopy(model)
         x = torch.randn(2, 9, 4, device=device)
@@ -357,7 +357,7 @@ WITHOUT_WRAPPER: dict[str, tuple[Callable[[torch.Tensor], Any], bool]] = {
 
 @pytest.mark.parametrize("name", WITHOUT_WRAPPER)
 def test_plain_inference_has_no_wrapper(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where AOTAutograd's wrapper would do nothing, the program itself is called; results are the same with it."""
+    """The program is called directly where AOTAutograd's wrapper would do nothing; results with it are equal."""
     f, expected = WITHOUT_WRAPPER[name]
     ask, answers = backend.needs_no_wrapper, []
 
@@ -381,7 +381,7 @@ def test_plain_inference_has_no_wrapper(name: str, monkeypatch: pytest.MonkeyPat
 
 class TestNumbers:
     def test_a_number_that_counts_up(self) -> None:
-        """Two programs, the number an input of the second; what is kept for each value is bounded."""
+        """There are two programs, with the number as an input of the second; the values that are stored are bounded."""
         fast = compiled(lambda x, k: x * k + k, fullgraph=True)
         x = torch.ones(3)
         for k in range(2, 600):
@@ -452,7 +452,7 @@ def test_grad_modes() -> None:
 
 
 def test_a_backward_that_is_run_twice() -> None:
-    """Whatever backward was asked for when it was compiled."""
+    """A backward may run twice, whichever kind was asked for when it was compiled."""
     weight = torch.ones(3, requires_grad=True)
     fast, x = compiled(lambda x: (x * weight).sin().exp().sum()), torch.rand(3)
     fast(x).backward()

@@ -1,5 +1,5 @@
-"""Calls that are cut out of a compiled graph where only a run can tell that they must be: behind sizes that depend on
-data, and for sizes that the graph meets later."""
+"""Calls that are cut out of a compiled graph in a run: after sizes that depend on data, and for sizes that a later call
+has."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_unbacked_size() -> None:
 
 
 def test_the_graph_is_cut_once() -> None:
-    """The first call finds out where, and whoever asks is told; later ones have the fewest pieces that there can be."""
+    """The first call finds the cuts, which are reported; later calls have the fewest possible pieces."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         behind = triple(positive(x)) + 1  # cut in the piece after the mask
@@ -172,7 +172,7 @@ def test_strict() -> None:
 
 
 class TestWhatIsWritten:
-    """Pieces that no result ties to each other run in the graph's order all the same."""
+    """Pieces that no result connects run in the graph's order nevertheless."""
 
     @pytest.mark.parametrize("write", [lambda x, y: x.copy_(triple(y)), fill])
     def test_an_argument_that_was_read_before(self, write: Function) -> None:
@@ -200,7 +200,7 @@ class TestWhatIsWritten:
 
 
 class TestLaterSizes:
-    """What a graph says of sizes holds for the call that it was captured for; in later ones its symbols are others."""
+    """Sizes in a graph are those of the captured call; in later calls its symbols have other values."""
 
     def test_a_view_of_memory(self) -> None:
         def f(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What has effects beside its results runs in each call, in the program's order, and never while a graph is traced."""
+"""Ops with side effects run in each call, in the program's order, and never while a graph is traced."""
 
 from __future__ import annotations
 

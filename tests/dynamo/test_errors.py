@@ -1,4 +1,4 @@
-"""What a user of torch.compile(backend="pjrt") sees when something is wrong."""
+"""Errors that a user of torch.compile(backend="pjrt") sees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Script = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def script(server: fresh.Server, tmp_path: Path) -> Script:
-    """Runs it as a file: Dynamo takes lines of code from there."""
+    """Runs it as a file, from which Dynamo takes lines of code."""
     path = str(tmp_path / "script.py")
     return lambda source, **env: server.end(source, path, "ignore", **env)
 
@@ -182,7 +182,7 @@ def test_ctrl_c_while_compiling(script: Script) -> None:
 
 
 def test_a_program_that_fails_while_it_runs() -> None:
-    """Out of memory: what went in is as it was, and the next call is none the worse for it."""
+    """After an out-of-memory error, arguments are unchanged and the next call works."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.add_(1)

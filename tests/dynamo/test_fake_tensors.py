@@ -1,5 +1,5 @@
-"""FakeTensorMode: nothing of the device looks for values that are not there, and a compiled function gives what
-``aot_eager`` gives."""
+"""FakeTensorMode: the device never reads values that don't exist, and a compiled function returns what ``aot_eager``
+returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.compile(backend="pjrt", options={"freeze": True}): parameters are taken into what is compiled."""
+"""torch.compile(backend="pjrt", options={"freeze": True}): parameters are constants of the compiled graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def frozen(model: Any) -> Callable[..., Any]:
 
 
 class Block(nn.Module):
-    """Convolutions, whose results are added, with norms and what cuts off."""
+    """Convolutions, whose results are added, with batch norms and activations."""
 
     def __init__(self, groups: int = 1, bias: bool = True, affine: bool = True, activation: nn.Module | None = None):
         super().__init__()
@@ -132,21 +132,21 @@ def loaded(model: Block) -> None:
 
 
 def reloaded(model: Block) -> None:
-    """The memory that it had is free, and the next of its size gets it."""
+    """Replaces a weight; its old memory is freed, and the next tensor of its size reuses it."""
     values = model.second.weight.detach() * 2
     model.second.weight.data = torch.empty(0)
     model.second.weight.data = values.clone()
 
 
 def trained(model: Block) -> None:
-    """PyTorch's fused kernels count no versions."""
+    """PyTorch's fused kernels don't increment versions."""
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
 
 
 def run_in_training(model: Block) -> None:
-    """A batch norm's kernel counts no versions of the running statistics."""
+    """A batch norm's kernel doesn't increment the versions of running statistics."""
     model.norms[1].train()(torch.randn(4, 32, 5, 5) * 3 + 1)
     model.norms[1].eval()
 
@@ -199,7 +199,7 @@ def test_however_images_and_weights_lie(lies: str) -> None:
 
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6()])
 def test_special_values(activation: nn.Module) -> None:
-    """By oneDNN's own relu NaN would be 0."""
+    """oneDNN's own relu would return 0 for NaN."""
     model, x = Block(activation=activation), images()
     x[0, 3, 5, 7], x[1, 0, 0, 0], x[1, 2, 12, 12] = torch.nan, torch.inf, -torch.inf
     with torch.no_grad():
@@ -210,7 +210,7 @@ def test_special_values(activation: nn.Module) -> None:
 
 
 def test_what_is_needed_elsewhere() -> None:
-    """What is added, and what a convolution gives before it is cut off, are results themselves."""
+    """The addend, and a convolution's result before its activation, are results themselves."""
 
     class Shared(nn.Module):
         def __init__(self) -> None:
@@ -346,7 +346,7 @@ def test_weights_that_are_computed(kind: Callable[..., nn.Module], programs: lis
 
 
 class Returns(nn.Module):
-    """What is computed of parameters alone is among the results, and so is a view of it."""
+    """Results include values computed from parameters only, and a view of one."""
 
     def __init__(self) -> None:
         super().__init__()

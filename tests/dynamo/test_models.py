@@ -44,7 +44,7 @@ def test_model(name: str) -> None:
 
 
 def test_gpt2_decodes_with_a_cache() -> None:
-    """One graph and one program for every position; the cache is written where it lies."""
+    """There is one graph and one program for every position, and the cache is written in place."""
     from transformers import StaticCache
 
     from models.language import gpt2

@@ -1,4 +1,4 @@
-"""torch.compile: what a compiled function changes, and what it gives that shares memory."""
+"""torch.compile: arguments that a compiled function changes, and results that share memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What AOTAutograd refuses or can't see into: parameters that a forward changes by way of ``.data`` (masked
-convolutions, clipped weights), diagonals of views that are filled, and regions."""
+"""Graphs that AOTAutograd refuses or can't trace into: parameters that a forward changes through ``.data`` (masked
+convolutions, clipped weights), filled diagonals of views, and regions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Changing(nn.Module):
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.host_memory
 def test_data_written_in_place(change: Callable[[nn.Parameter], None], device: str) -> None:
-    """AOTAutograd refuses the assignment that comes with it, where the parameter needs gradients."""
+    """AOTAutograd refuses the assignment that Dynamo captures for it if the parameter requires grad."""
     expected = Changing(change)
     actual = copy.deepcopy(expected).to(device)
     address = actual.conv.weight.data_ptr()
@@ -61,7 +61,7 @@ def test_data_written_in_place(change: Callable[[nn.Parameter], None], device: s
 
 
 def test_data_of_another_tensor() -> None:
-    """Is no such write: it stays an assignment."""
+    """The data of another tensor stays an assignment."""
 
     def exchange(p: nn.Parameter, q: nn.Parameter) -> Tensor:
         p.data = q.data.mul_(2.0)
@@ -123,7 +123,7 @@ def test_diagonals_of_views(fill: Callable[[Tensor], Tensor], dynamic: bool, dev
 
 
 class Blocks(nn.Module):
-    """Each block is a region of its own."""
+    """A model whose blocks are regions."""
 
     def __init__(self, depth: int = 3) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ REGIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def one_program(f: Callable[[Tensor], Tensor], compiled: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    """One for the forward, one for the backward, which give what eager gives."""
+    """Checks that forward and backward are one program each, with eager's results."""
     torch_pjrt.reset_metrics()
     with torch_pjrt.strict_mode():
         found = compiled(x)

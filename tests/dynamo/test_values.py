@@ -1,4 +1,4 @@
-"""torch.compile: what a compiled function is given and gives in forms that memory alone doesn't tell."""
+"""torch.compile: arguments and results with forms that their memory alone doesn't show."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_lazy_negatives() -> None:
 
 
 def test_an_inverse_transform() -> None:
-    """Its decomposition gives unfold_backward one gradient for all batches."""
+    """Its decomposition passes one gradient for all batches to unfold_backward."""
     x = torch.randn(10, 5, 6, dtype=torch.complex128)
     window = torch.rand(8, dtype=torch.float64) + 0.5
 
@@ -74,7 +74,7 @@ def test_calls_of_the_device_module_are_made_not_traced() -> None:
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.filterwarnings("ignore:.*set_.source_Tensor. is not compiled")
 def test_parameters_that_become_views(device: str) -> None:
-    """``.data =`` is a call of its own at the graph's end: the memory that it gives lies anywhere and has any size."""
+    """``.data =`` is a call of its own at the graph's end, with memory of any size."""
 
     def fill(parameters: list[torch.Tensor], values: torch.Tensor) -> torch.Tensor:
         values = values * 2
@@ -94,7 +94,7 @@ def test_parameters_that_become_views(device: str) -> None:
 
 
 def test_factories_without_a_device_and_numbers_alone() -> None:
-    """torch.ops.aten's factories take the device from no one; a call of two numbers gives a tensor on the CPU."""
+    """torch.ops.aten's factories have no device; a call on two numbers returns a tensor on the CPU."""
     aten = torch.ops.aten
 
     def make(x: torch.Tensor, scale: float) -> tuple[torch.Tensor, ...]:
@@ -156,7 +156,7 @@ def test_an_assertion_is_heard_of_where_nothing_is_written() -> None:
 
 
 def test_parameters_that_are_added_have_gradients_of_their_own() -> None:
-    """Their gradients are one result of the backward. Autograd copies it for the second, if it sees that."""
+    """Their gradients are one result of the backward, which autograd copies for the second if it sees that."""
     gradients = []
     for compiled in (False, True):
         a, b = (torch.nn.Parameter(torch.tensor([1.0, 2.0])) for _ in range(2))
@@ -203,7 +203,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", BESIDE)
 @pytest.mark.sampled(4)
 def test_memory_beside_an_argument(name: str, view: str, device: str) -> None:
-    """as_strided sees the memory that its tensor is a view of; a program is given the tensor's elements."""
+    """as_strided sees the memory of its tensor's base; a program has only the tensor's elements."""
     f = BESIDE[name]
     bases = [torch.arange(20.0), torch.arange(20.0).to(device)]
     expected = f(VIEWS[view](bases[0]))

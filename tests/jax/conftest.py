@@ -1,4 +1,4 @@
-"""JAX with four devices of the host, for what is sharded."""
+"""JAX with four devices of the host, for tests of sharding."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""JAX functions in torch: eagerly, recorded, compiled; differentiated and batched by torch."""
+"""JAX functions in torch: eager, recorded and compiled; differentiated and batched by torch."""
 
 from __future__ import annotations
 
@@ -179,5 +179,5 @@ def test_programs_of_eager_calls_are_few(monkeypatch):
     torch_pjrt.reset_metrics()
     g(torch.arange(1.0))  # one of the last three
     assert torch_pjrt.metrics()["graphs_compiled"] + torch_pjrt.metrics()["graphs_loaded_from_disk"] == 0
-    early.sum().backward()  # what autograd holds is there, and what is compiled
+    early.sum().backward()  # programs that autograd or compiled code holds are alive
     close(kept(x.detach()), by_torch(x.detach(), w))

@@ -1,4 +1,4 @@
-"""What is refused, and what it says."""
+"""Refused calls, and their errors."""
 
 from __future__ import annotations
 

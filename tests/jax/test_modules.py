@@ -1,4 +1,4 @@
-"""as_jax of modules: parameters, buffers as state, modes, what is closed over."""
+"""as_jax of modules: parameters, buffers as state, modes, captured variables."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_module_hooks_take_part(x):
 
 
 class Attention(nn.Module):
-    """Whose parameters are called as those of the function that ``as_jax`` gives."""
+    """A module whose parameters have the names of those of ``as_jax``'s result."""
 
     def forward(self, query, key, value=None, *, state=None):
         scores = torch.softmax(query @ key.T, -1)

@@ -1,6 +1,6 @@
 """OpInfo entries as JAX functions against torch on the CPU: values, gradients, and both of a batch under vmap.
 
-The suite takes every so-manieth entry; TORCH_PJRT_TEST_JAX=1 takes all, in more dtypes.
+The suite takes a sample of the entries; TORCH_PJRT_TEST_JAX=1 takes all, in more dtypes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DTYPES = (None, torch.complex64, torch.int64) if EVERYTHING else (None,)
 COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "1"))
 
 
-# What is no program, with the reason.
+# Entries that can't be programs, with the reason.
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("allclose", "equal", "corrcoef", "cov", "istft", "linspace.tensor_overload",
                      "logspace.tensor_overload", "nn.functional.gaussian_nll_loss", "nn.functional.one_hot"),
@@ -46,7 +46,7 @@ REFUSED: dict[str, str] = {
     "logcumsumexp": "of complex numbers; others are swept in tests/ops, too",
     **dict.fromkeys(("index_reduce.prod", "scatter_reduce.prod"), "their gradient reads a value"),
 }  # fmt: skip
-# What is no matter of as_jax.
+# Entries that as_jax doesn't apply to.
 LEFT_OUT: dict[str, str] = {
     "broadcast_shapes": "of no tensors",
     "nn.functional.linear_cross_entropy.chunked_none": "its backward writes with out=, which can't be differentiated",
@@ -97,12 +97,12 @@ class Case:
         return tensors(self.sample.output_process_fn_grad(self.op.op(input, *args, **kwargs)))
 
     def moved(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Other values from the same domain."""
+        """Returns other values from the same domain."""
         return [value.flip(tuple(range(value.ndim))) if value.is_floating_point() else value for value in values]
 
 
 def weights(shape: Any, dtype: torch.dtype) -> torch.Tensor:
-    """Fixed numbers as a result's gradient."""
+    """Returns fixed numbers as a result's gradient."""
     return torch.linspace(0.5, 1.5, int(np.prod(shape))).reshape(tuple(shape)).to(dtype)
 
 
@@ -175,7 +175,7 @@ def check(name: str, op: Any, sample: Any) -> None:
     others, also = case.moved(values), expected
     try:
         also = in_torch(case, others)
-    except (RuntimeError, ValueError, IndexError):  # not of its domain
+    except (RuntimeError, ValueError, IndexError):  # outside of its domain
         others = values
     is_batched = [at == 0 or at in case.moving or at % 2 == 0 for at in range(len(values))]
     batch = [
@@ -208,7 +208,7 @@ def test_as_jax_is_torch(name: str, dtype: torch.dtype | None) -> None:
     elif dtype == usual or not op.supports_dtype(dtype, "cpu"):
         return
     elif dtype == torch.int64 and name in ("topk", "kthvalue"):
-        return  # among equal numbers any index is right
+        return  # any index of equal numbers is right
     differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     for sample in samples(op, dtype, COUNT, requires_grad=differentiable):
         with warnings.catch_warnings():

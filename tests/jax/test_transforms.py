@@ -1,4 +1,4 @@
-"""as_jax under JAX's transformations, held against the same mathematics in JAX, or against torch itself."""
+"""as_jax under JAX's transformations, compared with the same mathematics in JAX, or with torch itself."""
 
 from __future__ import annotations
 

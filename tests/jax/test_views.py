@@ -1,4 +1,4 @@
-"""torch_view and jax_view: in JAX's transformations, and of concrete arrays."""
+"""torch_view and jax_view: in JAX's transformations, and for concrete arrays."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_memory_of_tensors_is_shared_and_never_changes_under_jax():
     array = jax_view(tensor)
     del array
     address = tensor.data_ptr()
-    tensor.add_(1)  # nobody else has it any more
+    tensor.add_(1)  # nothing else holds the memory
     assert tensor.data_ptr() == address
 
 

@@ -1,4 +1,4 @@
-"""One of two processes that trace and compile a DTensor's function, each by itself, and call each other's collectives.
+"""One of two processes that each trace and compile a function of a DTensor and call each other's collectives.
 
 The first prints its forward's trace; the second is late.
 """

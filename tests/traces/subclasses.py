@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 
 class Wrapper(torch.Tensor):
-    """Of tensors in attributes; ``NAMES`` are those, and ``context`` what comes with them."""
+    """A base class for wrappers of tensors in the attributes ``NAMES``, with a ``context``."""
 
     NAMES: tuple[str, ...] = ()
     context: Any
@@ -75,7 +75,7 @@ class Unit(Wrapper):
 
 
 class Optional(Wrapper):
-    """A second part that may be missing."""
+    """A wrapper whose second part may be missing."""
 
     a: torch.Tensor
     b: torch.Tensor | None
@@ -101,7 +101,7 @@ class Optional(Wrapper):
 
 
 class Wide(Unit):
-    """Products are float64."""
+    """A wrapper whose products are float64."""
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -118,7 +118,7 @@ class Refuses(Unit):
 
 
 class Silent(Unit):
-    """Its ``__torch_function__`` has a way of its own with silu."""
+    """A wrapper whose ``__torch_function__`` handles silu itself."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Subclasses whose flatten and unflatten don't fit together: what is wrong is said by name."""
+"""Subclasses whose flatten and unflatten don't match: the error names the problem."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_captured(cls: Any) -> None:
 
 
 def test_argument_of_a_compiled_function() -> None:
-    """Of the others Dynamo itself says so, and its error names the user's line."""
+    """Dynamo itself reports the other classes, and its error names the user's line."""
     with pytest.raises(Exception, match=r"argument x: " + MESSAGES[OtherClass]):
         torch.compile(lambda x: x * 2, backend="pjrt")(OtherClass(torch.ones(2)))
 
@@ -89,7 +89,7 @@ def test_compiled(cls: Any) -> None:
 
 
 class Empty(Wrapper):
-    """Of no tensors; what is made of it is plain."""
+    """A wrapper without tensors; results of its ops are plain."""
 
     def __tensor_flatten__(self) -> Any:
         return [], None

@@ -1,4 +1,4 @@
-"""The example does what the guide says, whose programs are among those of tests/python/test_code_blocks.py."""
+"""The example does what the guide says; the guide's programs are tested in tests/python/test_code_blocks.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_reasons_of_a_new_compile() -> None:
 
 
 def test_artifacts_of_tlparse(tmp_path: Path) -> None:
-    """What TORCH_TRACE writes has each stage, whole."""
+    """The output of TORCH_TRACE has each stage completely."""
     handler = LazyTraceHandler(str(tmp_path))
     handler.setFormatter(TorchLogsFormatter(trace=True))
     trace_log.addHandler(handler)

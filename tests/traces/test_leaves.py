@@ -1,4 +1,4 @@
-"""Subclasses where a program is made without torch.compile: as parameters, as arguments, and made inside."""
+"""Subclasses in programs that are made without torch.compile: as parameters, as arguments, and made inside."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_jit(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
 def test_step(device: str, make: Any) -> None:
-    """As many steps as it takes that state is there, with arguments that are subclasses and that are not."""
+    """Runs steps until there is state, with arguments that are subclasses and arguments that are not."""
     options: dict[str, Any] = {"lr": 0.1, "foreach": False}
     results = []
     for layer, compiled in zip(layers(device), (False, True), strict=True):
@@ -108,7 +108,7 @@ class Calls(TorchDispatchMode):
 
 
 def test_a_subclass_sees_the_calls_that_it_sees_on_the_cpu() -> None:
-    """The device's own ops are not for it: DTensor knows no linear_backward."""
+    """The device's own ops are hidden from it: DTensor, for instance, doesn't know linear_backward."""
     seen = []
     for device in DEVICES:
         x, w, b = (on(t, device).requires_grad_() for t in (two(3, 4), two(5, 4), two(5)))
@@ -129,7 +129,7 @@ def test_new_form_is_captured_again() -> None:
 
 
 def grown(weight: Any, make: Any, zero: bool, update: bool, compiled: bool) -> list[Any]:
-    """Of each of four calls, the gradient that is there afterwards, and the weight."""
+    """Returns, for each of four calls, the gradient afterwards and the weight."""
     weight = nn.Parameter(weight)
     optimizer = torch.optim.SGD([weight], lr=0.1, foreach=False)
 
@@ -159,7 +159,7 @@ def grown(weight: Any, make: Any, zero: bool, update: bool, compiled: bool) -> l
 )
 @pytest.mark.parametrize(("update", "zero"), [(False, False), (True, False), (True, True)])
 def test_gradients_that_are_subclasses(of: str, device: str, update: bool, zero: bool) -> None:
-    """They add up over calls, also in a parameter that is plain."""
+    """Gradients accumulate over calls, also for a plain parameter."""
     weight = torch.arange(8.0, device=device).view(4, 2) / 8
 
     def make(i: int) -> Any:
@@ -199,7 +199,7 @@ def masked(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
 @pytest.mark.parametrize("device", DEVICES)
 def test_wrapper_that_says_nothing_of_its_parts(device: str) -> None:
-    """A MaskedTensor is one: it can be made where it is used."""
+    """A MaskedTensor is such a wrapper; it can be made where it is used."""
     x, mask = torch.arange(6.0, device=device), torch.arange(6, device=device) % 2 == 0
     wanted = masked(x, mask).item()
     assert wanted == 12

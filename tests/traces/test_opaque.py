@@ -1,4 +1,4 @@
-"""Objects that are no tensors among the inputs of a compiled function's graph."""
+"""Objects that aren't tensors among the inputs of a compiled function's graph."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_taken_by_a_call(training: bool) -> None:
 
 
 def test_two_processes(tmp_path: Path, server: Server) -> None:
-    """Neither is this process: the name of a process group counts the groups, and failed tries, of its process."""
+    """Both are new processes: the name of a process group counts the groups, and failed attempts, of its process."""
     source = "import sys; from tests.traces import of_two; of_two.main(int(sys.argv[1]), sys.argv[2])"
     first, _ = server.run(*(Job(source, (rank, tmp_path / "store")) for rank in range(2)))
     assert "torch.ops.aten.mm(x: DTensor, w: DTensor)" in first.out
@@ -62,7 +62,7 @@ def test_two_processes(tmp_path: Path, server: Server) -> None:
 
 
 def tensor_parallel_steps(mesh: DeviceMesh) -> None:
-    """A step of DTensors, whose backward asks for their device by name, and for what results look like by fakes."""
+    """A step of DTensors, whose backward asks for their device by name, and for results' shapes by fake tensors."""
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     start = copy.deepcopy(model)
     told = []
@@ -87,7 +87,7 @@ def tensor_parallel_steps(mesh: DeviceMesh) -> None:
 
 
 def tensor_parallel_trace(mesh: DeviceMesh, folder: Path) -> None:
-    """The mesh is an input by its name, placements are what one writes for them, each stage can be saved and runs."""
+    """The mesh is an input with its name, placements are expressions, and each stage can be saved and run."""
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     x = torch.linspace(-1, 1, 12).view(3, 4)

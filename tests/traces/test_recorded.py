@@ -1,4 +1,4 @@
-"""What the device records, as stages that run: of ``compile_step`` and ``jit``, and of a block of lazy code."""
+"""Recorded calls as stages that can be run: of ``compile_step`` and ``jit``, and of a block of lazy code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def two(*size: int) -> TwoTensor:
 
 
 def on(value: Any, device: str) -> Any:
-    """A copy there."""
+    """Returns a copy on the device."""
 
     def moved(t: torch.Tensor) -> torch.Tensor:
         return with_leaves(t.detach(), lambda leaf, _: leaf.to(device, copy=True)).requires_grad_(t.requires_grad)
@@ -138,7 +138,7 @@ def test_kept_of_each_program() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_kind(name: str) -> None:
-    """Of jit, the kinds that are traced when they are compiled."""
+    """Traces of jit, for the functions with which torch.compile's traces are tested."""
     f, make = CASES[name]
     arguments = make()
     if name == "branches":  # of a value: torch.compile's
@@ -157,7 +157,7 @@ def test_each_kind(name: str) -> None:
 
 
 def test_made_in_a_block() -> None:
-    """Of what was there before, and not there before itself."""
+    """A block makes subclasses of tensors from before the block."""
     x, scale = torch.randn(3, 3, device="pjrt"), torch.tensor(2.0, device="pjrt")
     with torch_pjrt.tracing() as traces:
         a = Scaled(x, scale)
@@ -246,7 +246,7 @@ def test_block_runs_the_programs_that_it_shows() -> None:
 
 
 def test_blocks_of_threads() -> None:
-    """Each has what its own thread does; within another there is none; after an error all is as before."""
+    """Each block has its own thread's calls; blocks can't be nested; after an error everything is restored."""
     there = threading.Barrier(2, timeout=60)
     found: dict[int, Traces] = {}
 

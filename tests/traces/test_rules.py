@@ -162,7 +162,7 @@ def twice(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_kernel_claims_what_a_rule_calls() -> None:
-    """A rule of an op, a composite in it, and a kernel that does the composite."""
+    """An op's rule calls a composite, which a kernel claims."""
     x, w = arguments()
     one = TwoTensor(torch.ones(3, 5), torch.ones(3, 5))
     plain = x @ w.t()

@@ -1,4 +1,4 @@
-"""Each stage in Python runs, and gives what eager gives, forward and gradients."""
+"""Each stage in Python runs, and returns what eager returns, forward and gradients."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def same(got: Any, wanted: Any) -> None:
 
 
 def in_order(f: Any, arguments: tuple[Any, ...], traces: Traces) -> list[Any]:
-    """The stages' arguments, by their names: parameters, what the function takes, and attributes of that."""
+    """Returns the stages' arguments by name: parameters, the function's arguments, and attributes of these."""
     names = inspect.signature(f.forward if isinstance(f, nn.Module) else f).parameters
     found = {} if not isinstance(f, nn.Module) else {f"_{n}".replace(".", "_"): p for n, p in f.named_parameters()}
     for name, value in zip(names, arguments, strict=True):
@@ -229,7 +229,7 @@ def test_where_lines_come_from() -> None:
 
 
 def test_sizes_that_vary() -> None:
-    """The stages are those of the sizes at hand, and the program is none for these alone."""
+    """The stages have the sizes of the call, while the program is valid for others as well."""
 
     def f(x: Any, w: Any) -> Any:
         return (x @ w).view(-1) * x.shape[0]

@@ -1,4 +1,4 @@
-"""torchao's own subclasses on the device, beside the CPU: quantised weights in inference, float8 in training."""
+"""torchao's own subclasses on the device, compared with the CPU: quantized weights in inference, float8 in training."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_inference(kind: str) -> None:
 
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 def test_training(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """examples/float8.py, in small."""
+    """Runs a small version of examples/float8.py."""
     spec = importlib.util.spec_from_file_location("float8_example", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Context parallelism: attention over shards of a sequence, beside the whole one on the CPU."""
+"""Context parallelism: attention over shards of a sequence, compared with the whole one on the CPU."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ world = init_device_mesh("pjrt", (4,))
 grid = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "cp"))
 torch.manual_seed(0)
 checked = 0
-# Balanced, head and tail; as they come, where twice as many parts don't divide; and seen from everywhere.
+# Balanced, by head and tail; in order, where twice as many parts don't divide; and not causal.
 CASES: list[tuple[Any, int, bool]] = [(world, 16, True), (grid["cp"], 6, True), (world, 8, False)]
 for mesh, length, is_causal in CASES:
     wanted = [torch.randn(2, 3, length, 8, requires_grad=True) for _ in range(3)]
@@ -51,7 +51,7 @@ class Attention(torch.nn.Module):
         return flex_attention(q, k, v, score_mod, block_mask)
 
 
-# FlexAttention, whose blocks are of 128: what a rank's queries may see is each rank's own mask.
+# FlexAttention has blocks of 128; the mask of a rank's queries differs between ranks.
 mesh, length = grid["cp"], 512
 wanted = [torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3)]
 by_heads_and_tails = attention._create_default_load_balancer(length, 2, torch.device("pjrt"))

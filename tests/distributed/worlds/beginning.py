@@ -1,4 +1,4 @@
-"""Worlds that can't begin: what is said, and that the device is as it was."""
+"""Worlds that can't begin: the error, and that the device is unchanged."""
 
 import sys
 
@@ -12,7 +12,7 @@ CASES = {
     "large": (8, r"a world of 8 ranks.*needs as many devices.*shows 4.*TORCH_PJRT_CPU_DEVICES"),
     "late": (4, r"has to begin before the device is used.*Call init_process_group first"),
 }
-if sys.argv[1] == "counted":  # as libraries do first
+if sys.argv[1] == "counted":  # libraries do it first
     assert torch.pjrt.device_count() == 4
     assert torch.pjrt.get_device_properties(1).total_memory > 0
     dist.init_process_group("pjrt", rank=0, world_size=3)

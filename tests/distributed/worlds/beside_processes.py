@@ -1,4 +1,4 @@
-"""Each function of torch.distributed gives in a world what it gave in processes, or raises at once."""
+"""Each function of torch.distributed returns in a world what it returned in processes, or raises immediately."""
 
 import sys
 import warnings
@@ -40,7 +40,7 @@ for name, tensors in given.items():
     of_ranks = [rank_values(tensor) if tensor.is_pjrt else [tensor] * SIZE for tensor in tensors]
     for rank, right in enumerate(each[name] for each in wanted):
         if isinstance(right, str):
-            assert "PRODUCT" in name, (name, right)  # of complex numbers
+            assert "PRODUCT" in name, (name, right)  # with complex numbers
             continue
         assert len(of_ranks) == len(right), (name, right)
         for values, one in zip(of_ranks, right, strict=True):

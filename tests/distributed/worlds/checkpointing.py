@@ -47,7 +47,7 @@ for i, (mesh, placements) in enumerate(LAYOUTS):
         assert list(read["w"].placements) == target
         assert torch.equal(read["w"].full_tensor().cpu(), whole), (placements, target)
         checked += 1
-    dcp.save(alone, checkpoint_id=folder / f"whole{i}")  # of one device, to shards
+    dcp.save(alone, checkpoint_id=folder / f"whole{i}")  # from one device to shards
     read = {"w": zeros(8, 12, device_mesh=mesh, placements=placements)}
     dcp.load(read, checkpoint_id=folder / f"whole{i}")
     assert torch.equal(read["w"].full_tensor().cpu(), whole), placements
@@ -69,7 +69,7 @@ for i, (mesh, placements) in enumerate(UNEVEN):
         dcp.load(read, checkpoint_id=folder / f"uneven{i}")
         assert torch.equal(read["w"].full_tensor().cpu(), whole), (placements, target)
         checked += 1
-few = distribute_tensor(torch.arange(3.0), world, [Shard(0)])  # a rank has nothing
+few = distribute_tensor(torch.arange(3.0), world, [Shard(0)])  # one rank has no rows
 dcp.save({"w": few}, checkpoint_id=folder / "few")
 read = {"w": zeros(3, device_mesh=world, placements=[Shard(0)])}
 dcp.load(read, checkpoint_id=folder / "few")
@@ -117,7 +117,7 @@ for (name, p), q in zip(model.named_parameters(), again.parameters(), strict=Tru
     checked += 1
 
 
-# A whole that rank 0 has is sent: each rank takes its part.
+# A whole tensor of rank 0 is broadcast, and each rank takes its part.
 full = StateDictOptions(full_state_dict=True, cpu_offload=True)
 sent = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 wholes = get_state_dict(model, by, options=full)
@@ -135,7 +135,7 @@ def load(i: int) -> None:
     dcp.load(in_threads[i], checkpoint_id=folder / str(i))
 
 
-# Loads in several threads, whose parts come in turns.
+# Loads in several threads, whose reads alternate.
 in_threads = [{"w": zeros(8, 12, device_mesh=mesh, placements=placements)} for mesh, placements in LAYOUTS]
 barrier = threading.Barrier(len(LAYOUTS))
 read_data = dcp.FileSystemReader.read_data

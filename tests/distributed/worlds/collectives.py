@@ -1,6 +1,6 @@
 """Every collective of a world in one process, in every dtype, over all ranks and over both dimensions of a mesh.
 
-Rank r has the r-th row of a table, and what a collective gives is read of all ranks by gathering it.
+Rank r has the r-th row of a table, and the results of all ranks are read by gathering them.
 """
 
 import functools
@@ -35,11 +35,11 @@ JOINS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
 }  # fmt: skip
 checked = 0
-pending: list[tuple[torch.Tensor, list[torch.Tensor], str]] = []  # what is read together, of one program
+pending: list[tuple[torch.Tensor, list[torch.Tensor], str]] = []  # results of one program, read together
 
 
 def table(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """A row for each rank; small numbers, so that sums and products are exact in every dtype."""
+    """Returns a row for each rank: small numbers, so that sums and products are exact in every dtype."""
     torch.manual_seed(1)
     numbers = torch.randint(0 if dtype == torch.bool else 1, 2 if dtype == torch.bool else 4, (N, *shape))
     return numbers.to(dtype)
@@ -115,7 +115,7 @@ for dtype in DTYPES:
             check(funcol.broadcast(x, source, group), sent, f"broadcast {source} {what}")
         read()  # larger programs take longer to compile than their parts
 
-# As c10d has them: they write what they are given.
+# c10d's own functions write to their arguments.
 x = of_each_rank(rows := table(torch.float32, 8))
 dist.all_reduce(x)
 check(x, [rows.sum(0)] * N, "c10d all_reduce")
@@ -142,7 +142,7 @@ objects = [None] * N
 dist.all_gather_object(objects, {"step": 3})
 assert objects == [{"step": 3}] * N
 
-# Sizes of nothing, of one element, and of rows that don't divide.
+# Empty tensors, tensors of one element, and rows that don't divide.
 check(
     funcol.all_reduce(of_each_rank(table(torch.float32)), "sum", world.get_group()),
     [table(torch.float32).sum()] * N,
@@ -156,7 +156,7 @@ check(
 with pytest.raises((ValueError, AssertionError), match="6"):
     funcol.reduce_scatter_tensor(of_each_rank(table(torch.float32, 6)), "sum", 0, world.get_group())
 
-# Gradients go through them.
+# Collectives are differentiable.
 w = of_each_rank(table(torch.float32, 4)).requires_grad_()
 y = funcol.all_gather_tensor_autograd(w, 0, world.get_group())
 (y * torch.arange(16.0, device="pjrt")).sum().backward()

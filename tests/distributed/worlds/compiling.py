@@ -53,7 +53,7 @@ def functions() -> None:
     x, same = split(torch.arange(8.0), world), torch.ones(2, device="pjrt")
     double = compiled(lambda t: t * 2 + 1)
     assert [t.tolist() for t in of_ranks(double(x))] == [[4 * r + 1, 4 * r + 3] for r in range(RANKS)]
-    assert double(same).sum().item() == 6  # which ranks agree is known of each call's results
+    assert double(same).sum().item() == 6  # each call's results are known to be equal or not
     with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks.*values of their own"):
         double(x).sum().item()
     assert double(same).sum().item() == 6
@@ -115,7 +115,7 @@ def placements() -> None:
     assert wide.grad is not None
     assert wide.grad.full_tensor().tolist() == [2.0 * i for i in range(8)]
     mine = split(torch.arange(8.0), grid["dp"])
-    with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks"):  # replicas that are none
+    with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks"):  # replicas that differ
         whole(DTensor.from_local(mine, grid, [Replicate(), Shard(0)], run_check=False)).sum().item()
     dropped = compiled(lambda t: dropout(t, 0.5))(distribute_tensor(torch.ones(16, 16), world, [Shard(0)]))
     masks = of_ranks(dropped.to_local())
@@ -142,7 +142,7 @@ def training() -> None:
     assert told["graphs_compiled"] == 0
     assert told["host_fallbacks"] == {}
 
-    # Else Sequential.forward is made for all sizes, at which PyTorch's own tracing of DTensor recurses without end.
+    # Otherwise Sequential.forward would be compiled for dynamic sizes, where PyTorch's tracing of DTensor recurses.
     torch.compiler.reset()
     words = nn.Sequential(nn.Embedding(24, 16), nn.Linear(16, 24, bias=False))
     of_words = {"0": RowwiseParallel(input_layouts=Replicate()), "1": ColwiseParallel(output_layouts=Replicate())}
@@ -159,7 +159,7 @@ def training() -> None:
 
 
 def sharding() -> None:
-    """Modules whose hooks Dynamo leaves out: its graphs lie between them."""
+    """Modules whose hooks Dynamo leaves out: its graphs are between them."""
 
     def data_parallel(model: nn.Sequential, mesh: Any) -> nn.Module:
         for layer in (model[0], model[2]):
@@ -204,7 +204,7 @@ def steps() -> None:
 
 
 def branches() -> None:
-    """Ranks may take different ways, and not all would come to a collective."""
+    """A branch on a value is refused if ranks may take different ways, and not all would reach a collective."""
     group = world.get_group()
     x, same = split(torch.arange(8.0), world), torch.arange(8.0, device="pjrt")
 
@@ -228,7 +228,7 @@ def branches() -> None:
 
 
 def threads() -> None:
-    """All devices get the launches of several threads in one order."""
+    """All devices receive the launches of several threads in one order."""
 
     def make(i: int) -> tuple[Any, torch.Tensor]:
         x = torch.full((8,), float(i), device="pjrt")

@@ -1,4 +1,4 @@
-"""Random numbers of sharded DTensors: each shard has its own, replicas the same, and a seed gives them again."""
+"""Random numbers of sharded DTensors: each shard has its own, replicas have equal ones, and a seed repeats them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ checked = 0
 
 
 def shards(x: DTensor) -> list[torch.Tensor]:
-    """Each rank's."""
+    """Returns each rank's shard."""
     return of_ranks(x.to_local())
 
 
@@ -87,7 +87,7 @@ for placements in ([Shard(0)], [Replicate()]):
     one, other = (w.clone().normal_(generator=generator).full_tensor().cpu() for _ in range(2))
     assert not torch.equal(one, other)
 
-# What DTensor has placements for and doesn't know to draw.
+# Ops for which DTensor has placements and which it doesn't know as random.
 aten, P = torch.ops.aten, [Replicate(), Shard(0)]
 flat = ones(64, 32, device_mesh=grid, placements=P)
 heads = ones(4, 4, 8, 8, device_mesh=grid, placements=P)
@@ -131,7 +131,7 @@ with pytest.raises(RuntimeError, match=r"'noise' has \(Partial\(sum\),\); redist
     rrelu(parts, training=True)
 eye = torch.eye(8).expand(4, 4, 8, 8).contiguous()
 value = distribute_tensor(eye, grid, P).requires_grad_()
-kept = scaled_dot_product_attention(heads, heads, value, dropout_p=0.5)  # what remains of the attention's matrix
+kept = scaled_dot_product_attention(heads, heads, value, dropout_p=0.5)  # shows the attention matrix after dropout
 kept.sum().backward()
 assert value.grad is not None
 columns = kept.full_tensor().detach().cpu().sum(-2).unsqueeze(-1).expand(4, 4, 8, 8)

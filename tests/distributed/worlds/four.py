@@ -1,4 +1,4 @@
-"""A world of four ranks, which is there once this is imported, and what scripts of it train and read alike."""
+"""Starts a world of four ranks when it is imported, with the models and reads that its scripts share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X, Y = torch.randn(8, 16), torch.randn(8, 16)
 
 
 def of_ranks(x: torch.Tensor) -> list[torch.Tensor]:
-    """Each rank's value, on the CPU."""
+    """Returns each rank's value, on the CPU."""
     return [_C.values_of_rank(x.detach(), rank) for rank in range(RANKS)]
 
 
@@ -31,7 +31,7 @@ def network(hidden: int = 32) -> nn.Sequential:
 
 
 def sharded(model: Any, mesh: DeviceMesh = world, **how: Any) -> Any:
-    """Each layer that has parameters, and the model, by FSDP2."""
+    """Shards each layer that has parameters, and the model, by FSDP2."""
     for layer in model:
         if any(True for _ in layer.parameters()):
             fully_shard(layer, mesh=mesh, **how)

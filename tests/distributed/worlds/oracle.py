@@ -1,6 +1,7 @@
-"""What each rank has after every redistribution, of PyTorch's own ranks in one process (LocalTensorMode) on the CPU.
+"""Computes each rank's values after every redistribution, by PyTorch's own ranks in one process (LocalTensorMode) on
+the CPU.
 
-Writes a dict into the file that it is given: for each case the tensors of all ranks.
+Writes a dict into the given file: for each case the tensors of all ranks.
 """
 
 import itertools

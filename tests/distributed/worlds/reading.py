@@ -1,4 +1,4 @@
-"""What a read gives where the ranks' values are equal, and what it says where they are not."""
+"""Reads where the ranks' values are equal, and their errors where the values differ."""
 
 import io
 import os
@@ -30,10 +30,10 @@ def refused(what: str, read: Callable[[], object]) -> None:
 x = split(torch.arange(8.0), world)
 refused(r"item\(\)", lambda: x.sum().item())
 refused(r"item\(\)", lambda: bool((x > 0).all()))
-refused(r"item\(\)", x.nonzero)  # whose size depends on the values
+refused(r"item\(\)", x.nonzero)  # its size depends on the values
 if os.environ.get("TORCH_PJRT_KERNELS") == "0":
     refused("aten::.* on the host", lambda: torch.linalg.eigvals(x.reshape(2, 1) @ x.reshape(1, 2)))
-else:  # PyTorch's kernel is a part of the program, on each rank's values
+else:  # PyTorch's kernel is part of the program, and runs on each rank's values
     found = torch.linalg.eigvals(x.reshape(2, 1) @ x.reshape(1, 2)).real.sum().unsqueeze(0)
     torch.testing.assert_close(
         funcol.all_gather_tensor(found, 0, world.get_group()).cpu(), torch.tensor([1.0, 13, 41, 85])
@@ -44,12 +44,12 @@ refused(r"item\(\)", half.item)
 assert funcol.all_reduce(half, "sum", grid.get_group("rows")).item() == 28
 assert funcol.broadcast(x, 1, world.get_group()).tolist() == [2, 3]
 one = torch.ones(3, device="pjrt")
-assert (one * 2).sum().item() == 6  # a value that was never told apart
+assert (one * 2).sum().item() == 6  # a value that is equal on all ranks
 x += 0  # in place, too
 refused(r"item\(\)", lambda: x[0].item())
 assert torch.zeros_like(x).sum().item() == 0
 
-# Each way by which values come to the host raises, and says what to do instead; what is printed says whose it is.
+# Each way to copy values to the host raises, with a cure; print shows whose values it prints.
 y = split(torch.arange(8.0), world)
 ways: list[Callable[[], object]] = [
     y.tolist,
@@ -101,7 +101,7 @@ assert repr((rank & 1) | 2) == "PerRank([2, 3, 2, 3])"
 with pytest.raises(RuntimeError, match=r"taken for a condition.*torch\.sym_min"):
     min(3, rank * 2)
 
-# A group is named: each rank's own place in it. Without one, it is asked which process this is.
+# A group returns each rank's own place in it; without a group, the rank is that of this process.
 for ranks, group in (([0, 1, 0, 1], grid.get_group("columns")), ([0, 0, 1, 1], grid.get_group("rows"))):
     for asked in (dist.get_rank(group), group.rank(), dist.get_group_rank(group, dist.get_rank(world.get_group()))):
         assert repr(asked) == f"PerRank({ranks})"
@@ -123,7 +123,7 @@ assert (dist.get_rank(), dist.get_world_size(), torch.pjrt.device_count()) == (0
 with pytest.raises(RuntimeError, match="pjrt"):
     torch.ones(2, device="pjrt:1")
 
-# DTensors are read as wholes: sums of parts are added up, and all shards are compared.
+# DTensors are read as whole tensors: partial sums are added, and all shards are compared.
 numbers = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
 assert (numbers.sum().item(), float(numbers.max()), bool((numbers > 6).any()), bool((numbers > 6).all())) == (
     28, 7, True, False
@@ -134,21 +134,21 @@ drawn = distribute_tensor(torch.zeros(64, 8), world, [Shard(0)])
 torch.nn.init.trunc_normal_(drawn, std=0.02)  # whose bounds it asserts
 assert 0.01 < drawn.full_tensor().std().item() < 0.03
 
-# DTensor says that replicas are equal, and a read compares them.
+# DTensor states that replicas are equal, and a read compares them.
 wide = distribute_tensor(torch.arange(8.0), grid, [Replicate(), Shard(0)])
 assert wide.full_tensor().sum().item() == 28
 mine = split(torch.arange(8.0), grid["rows"])  # 0 to 3 in the first row, 4 to 7 in the second
 false = DTensor.from_local(mine, grid, [Replicate(), Shard(0)], run_check=False)
 refused(r"item\(\)", lambda: false.full_tensor().sum().item())
 refused(r"item\(\)", lambda: (false.full_tensor() + 1).sum().item())
-true = DTensor.from_local(mine // 8 + 1, grid, [Replicate(), Shard(0)], run_check=False)  # ones, which nobody knows
+true = DTensor.from_local(mine // 8 + 1, grid, [Replicate(), Shard(0)], run_check=False)  # ones, which isn't known
 refused(r"item\(\)", lambda: true.to_local().sum().item())
 assert true.full_tensor().sum().item() == 8
 assert (true.full_tensor() * 2 + one[0]).sum().item() == 24
 assert funcol.all_reduce(true.full_tensor(), "sum", grid.get_group("rows")).sum().item() == 16
 refused(r"item\(\)", lambda: funcol.all_reduce(false.full_tensor(), "sum", grid.get_group("columns")).sum().item())
 refused(r"item\(\)", lambda: (true.full_tensor().sum() + x.sum()).item())
-# A promise is of all ranks: it holds for no part of what it says, gathered again.
+# A promise applies to all ranks: it doesn't hold for a part of the tensor that is gathered again.
 promised = false.full_tensor()
 part = split(promised, grid["columns"])
 refused(r"item\(\)", lambda: funcol.all_gather_tensor(part, 0, grid.get_group("columns")).sum().item())
@@ -163,7 +163,7 @@ whole = DTensor.from_local(local, grid, [Replicate(), Shard(0)], run_check=False
 assert funcol.all_gather_tensor(gradient, 0, grid.get_group("columns")).cpu().tolist() == list(range(8))
 
 
-# Loaders of ranks' own data.
+# Loaders of each rank's own data.
 class OfRank(torch.utils.data.Dataset[dict[str, Any]]):
     def __init__(self, rank: int, size: int, uneven: bool = False) -> None:
         self.numbers = [n for n in range(16) if n % size == rank][rank if uneven else 0 :]
@@ -198,7 +198,7 @@ for uneven, words in (
 with pytest.raises(ValueError, match="a mesh of 2 dimensions"):
     load_by_rank(lambda rank, size: [], grid)
 
-# What holds on some ranks only is told: an assertion, and an index out of range.
+# Conditions on some ranks only are reported: an assertion, and an index out of range.
 torch._assert_async((split(torch.arange(4), world) < 4).all(), "small")
 assert (one + 1).sum().item() == 6
 torch._assert_async((split(torch.arange(4), world) < 3).all(), "smaller")

@@ -1,5 +1,5 @@
-"""Every redistribution of a DTensor in a world, beside what LocalTensorMode gave on the CPU (oracle.py): each rank's
-values, but for padding (Note [Ragged])."""
+"""Every redistribution of a DTensor in a world, compared with LocalTensorMode on the CPU (oracle.py): each rank's
+values, except for padding (Note [Ragged])."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ from tests.distributed.worlds.four import grid, of_ranks, world
 
 wanted: dict[tuple[Any, ...], list[torch.Tensor]] = torch.load(sys.argv[1])
 pending: list[tuple[Any, torch.Tensor]] = []
-wholes: dict[Any, torch.Tensor] = {}  # of equal shards once: most of the time is compiles
+wholes: dict[Any, torch.Tensor] = {}  # one for equal shards, because most of the time is spent on compiles
 checked = 0
 
 

@@ -1,4 +1,4 @@
-"""Bad input of a world: what is said, with the cure."""
+"""Bad input of a world: the error, with the cure."""
 
 import io
 from collections.abc import Callable
@@ -113,7 +113,7 @@ def pipeline() -> None:
 
 refused(NotImplementedError, "pipeline stages, name single ranks.*torchrun, or shard by DTensor", pipeline)
 
-# Python's own data: there is one of each object, which all ranks have.
+# Python objects: there is one of each, which all ranks share.
 objects = [{"step": 3}, "all"]
 dist.broadcast_object_list(objects, src=1)
 assert objects == [{"step": 3}, "all"]
@@ -134,7 +134,7 @@ refused(NotImplementedError, "DistributedDataParallel with sparse gradients.*spa
 refused(NotImplementedError, r"async_save.*Call torch\.distributed\.checkpoint\.save", lambda: dcp.async_save({"x": x}))
 
 
-# A device that has too little memory: the world goes on.
+# The world continues after a device had too little memory.
 def large() -> None:
     y = torch.ones(1 << 44, device="pjrt") * 2
     dist.all_reduce(y.sum()).item()

@@ -1,4 +1,4 @@
-"""A checkpoint of a world goes on in one of another size: model and optimizer, with rows that divide in neither."""
+"""A checkpoint of a world is loaded by one of another size: model and optimizer, with rows that divide in neither."""
 
 import sys
 

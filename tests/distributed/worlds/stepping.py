@@ -78,7 +78,7 @@ def clipped(model: Any, by: torch.optim.Optimizer) -> Callable[..., torch.Tensor
 
 
 def in_two(model: Any, by: torch.optim.Optimizer) -> Callable[..., torch.Tensor]:
-    """Two micro-batches, of which the second one's backward reduces."""
+    """Two micro-batches; only the second one's backward reduces."""
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         by.zero_grad()
@@ -98,7 +98,8 @@ def in_two(model: Any, by: torch.optim.Optimizer) -> Callable[..., torch.Tensor]
 
 
 def at_once(model: Any, by: torch.optim.Optimizer) -> Callable[..., torch.Tensor]:
-    """Two forwards and one backward: what the first has armed, the second, in no_sync(), leaves so."""
+    """Two forwards and one backward: the first forward enables the reduction, and the second, in no_sync(), keeps
+    it."""
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         by.zero_grad()
@@ -176,7 +177,7 @@ def trained(name: str) -> None:
 
 
 def between() -> None:
-    """What calls leave to each other: gathered parameters, gradients, switches."""
+    """State that calls leave to each other: gathered parameters, gradients, switches."""
     alone, model = network(), of_shards(world)(network().to("pjrt"))
     x, y = split(X, world), split(Y, world)
     by, wanted = sgd(model.parameters()), plain(alone, sgd(alone.parameters()))
@@ -258,7 +259,7 @@ class Normed(nn.Module):
 
 
 def buffers() -> None:
-    """Each forward sends the first rank's to all, but the one after a forward in no_sync()."""
+    """Each forward broadcasts the first rank's buffers, except the one after a forward in no_sync()."""
     torch.manual_seed(2)
     alone, runs = Normed().to("pjrt"), []
     for compiled in (False, True):

@@ -1,4 +1,4 @@
-"""What trainings of large models use beside shards: clipping, mixed precision, checkpointing, optimizers."""
+"""Techniques for training large models besides sharding: clipping, mixed precision, checkpointing, optimizers."""
 
 import json
 import sys
@@ -105,7 +105,7 @@ def clipping() -> None:
 
 
 def mixed_precision() -> None:
-    """Beside the same rounding on the CPU: each rank's gradients in bfloat16, and their mean in float32."""
+    """Compared with the same rounding on the CPU: each rank's gradients in bfloat16, and their mean in float32."""
     alone = network()
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = sharded(network().to("pjrt"), mp_policy=policy)
@@ -158,8 +158,8 @@ def recomputing() -> None:
 
 
 def gathering() -> None:
-    """Parameters that are kept after forward, are sharded again, or are kept by some of the ranks; and gradients that
-    are summed in several backwards before they are reduced."""
+    """Parameters that stay gathered after forward, are sharded again, or stay gathered on some of the ranks; and
+    gradients that are summed over several backwards before they are reduced."""
     counts = {}
     for after in (True, False, 2):
         alike(shard=lambda model, after=after: sharded(model, reshard_after_forward=after))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Unmodified programs of DTensor in a world: what they train beside the same model on the CPU, alone."""
+"""Unmodified DTensor programs in a world, compared with the training of the same model on the CPU."""
 
 import copy
 import json
@@ -61,7 +61,7 @@ def optimizer_of(kind: str, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, optimizer: str, share: float = 1) -> None:
-    """`share`: of the loss that this rank's is, where gradients are summed."""
+    """`share`: this rank's share of the loss, for gradients that are summed."""
     by = optimizer_of(optimizer, model)
     for _ in range(STEPS):
         loss = ((model(x) - y) ** 2).mean() * share

@@ -39,7 +39,7 @@ def with_gradient(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Ten
     return leaf.grad
 
 
-# Padding has no zeros in it, and would show: each takes exp(X + 5), Y and W, and indices.
+# Padding isn't zero here, so that its use would show: each case takes exp(X + 5), Y and W, and indices.
 CASES: dict[str, Callable[..., Any]] = {
     "sum": lambda x, y, w, i: x.sum(),
     "mean": lambda x, y, w, i: x.mean(),
@@ -87,7 +87,7 @@ for mesh, placements in LAYOUTS:
     copies = [distribute_tensor(t, mesh, [Replicate()] * mesh.ndim) for t in (W, INDEX)]
     for name in CASES if mesh is world else ("sum", "smallest", "argmax", "reduced over rows", "norms"):
         right, found = CASES[name]((X + 5).exp(), Y, W, INDEX), CASES[name](rows, beside, *copies)
-        # Sums of float32 in another order, of which CPU eager's differ from machine to machine.
+        # Sums of float32 in another order; CPU eager's also differ between machines.
         torch.testing.assert_close(whole(found), right, rtol=1e-5, atol=1e-5, msg=f"{name} {placements}")
         checked += 1
 rows = (distribute_tensor(X, world, [Shard(0)]) + 5).exp()
@@ -98,7 +98,7 @@ for gathers, reduce in ((False, torch.Tensor.norm), (False, torch.Tensor.sum), (
     assert ("all_gather" in torch_pjrt.metrics()["collectives"]) == gathers  # of what is added up, nothing is
 smallest = torch.linalg.vector_norm(rows, -float("inf")).full_tensor().item()
 assert smallest == pytest.approx((X + 5).exp().min().item(), rel=1e-5)
-few = distribute_tensor(X[:3], world, [Shard(0)])  # a rank without a row
+few = distribute_tensor(X[:3], world, [Shard(0)])  # one rank has no row
 torch.testing.assert_close(whole((few + 1).exp().amin(0)), (X[:3] + 1).exp().amin(0))
 assert ones(10, 4, device_mesh=world, placements=[Shard(0)]).sum().full_tensor().item() == 40
 compiled = torch.compile(lambda t: (t * 2 + 1).exp().sum(), backend="pjrt", fullgraph=True)

@@ -1,4 +1,4 @@
-"""Many steps that nobody reads, with products beside collectives: replicas wait for each other, and none for ever."""
+"""Many steps without a read, with products next to collectives: replicas wait for each other, and none forever."""
 
 import sys
 

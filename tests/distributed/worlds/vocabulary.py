@@ -1,4 +1,4 @@
-"""Words that lie on the ranks: embedding, logits and loss of them, and the best of what is sharded."""
+"""A vocabulary sharded over ranks: its embedding, logits and loss, and maxima of sharded dimensions."""
 
 import itertools
 from typing import Any
@@ -39,7 +39,7 @@ def whole(x: Any) -> torch.Tensor:
 
 
 def compare(plan: dict[str, Any], mesh: DeviceMesh, weight: torch.Tensor | None = None, **how: Any) -> None:
-    """Three steps. The loss of logits that are sharded by words is taken in parallel."""
+    """Compares three steps. The loss of logits that are sharded by words is computed in parallel."""
     alone, model = Model(), parallelize_module(Model().to("pjrt"), mesh, plan)
     a, b = (torch.optim.SGD(one.parameters(), 0.5) for one in (alone, model))
     sharded_weight = distribute_tensor(weight.to("pjrt"), mesh, [Replicate()]) if weight is not None else None

@@ -24,7 +24,7 @@ def _strictly() -> Iterator[None]:
 
 
 def check(f: Callable[..., Any], *inputs: torch.Tensor) -> None:
-    """One program, which gives what eager gives."""
+    """Checks that the function is one program, with eager's results."""
     expected = f(*inputs)
     torch_pjrt.reset_metrics()
     torch._dynamo.reset()
@@ -45,7 +45,7 @@ def program(f: Callable[..., Any], *inputs: torch.Tensor) -> str:
 
 
 def gradients(f: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
-    """Those of the compiled function are eager's."""
+    """Checks that the compiled function's gradients are eager's."""
     expected = torch.autograd.grad(f(*inputs).sin().sum(), inputs)
     torch._dynamo.reset()
     fast = torch.compile(f, backend="pjrt", fullgraph=True)
@@ -191,7 +191,7 @@ class TestMap:
 
 
 class TestSizesThatVary:
-    """What a body closes over may be a size, which is given to it beside its tensors."""
+    """A body may capture a size, which is passed to it with its tensors."""
 
     @pytest.mark.parametrize("turns", [5, 100])
     def test_scan(self, turns: int) -> None:
@@ -254,7 +254,7 @@ AUTOCAST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", AUTOCAST)
 def test_under_autocast(name: str, compiled: bool) -> None:
-    """PyTorch's list of devices whose autocast these operators pass ends with those that it knows."""
+    """PyTorch's list of devices with autocast for these operators lacks this device."""
     f, x = AUTOCAST[name], torch.rand(8, 8, generator=torch.Generator().manual_seed(0))
     torch._dynamo.reset()
     with torch.autocast("cpu", torch.bfloat16):

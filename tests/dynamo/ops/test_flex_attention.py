@@ -61,7 +61,7 @@ def compiled(*given: torch.Tensor) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("call", [compiled, attention])
 def test_gradients(call: Callable[..., torch.Tensor]) -> None:
-    """Of what score_mod captures, too."""
+    """Tensors that score_mod captures have gradients, too."""
     torch._dynamo.reset()
     given, reference = tensors("pjrt"), tensors("cpu")
     torch_pjrt.reset_metrics()

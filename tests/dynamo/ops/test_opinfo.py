@@ -1,7 +1,7 @@
-"""OpInfo entries compiled for CPU tensors against eager, forward and backward: what AOTAutograd takes apart before the
-backend sees it, and what kernels of the CPU's a captured graph names, mean what eager means.
+"""OpInfo entries compiled for CPU tensors against eager, forward and backward: ops that AOTAutograd decomposes before
+the backend sees them, and kernels of the CPU that a captured graph names, give eager's results.
 
-The suite takes those that PyTorch's own entries in the dispatcher would take apart, and every so-manieth of the others;
+The suite takes the ops that PyTorch's own entries in the dispatcher would decompose, and a sample of the others;
 TORCH_PJRT_TEST_COMPILED=1 takes all, in more dtypes.
 """
 
@@ -35,7 +35,7 @@ TAKEN_APART = {
     "nn.functional.interpolate.nearest-exact", "nn.functional.interpolate.trilinear", "nn.functional.multi_margin_loss",
     "nn.functional.multilabel_margin_loss", "nn.functional.scaled_dot_product_attention", "nn.functional.softshrink",
 }  # fmt: skip
-# What compiling does to them is not a matter of formulas.
+# Entries that compiling changes in other respects than formulas.
 LEFT_OUT: dict[str, str] = {}
 
 
@@ -51,7 +51,7 @@ def forget() -> Iterator[None]:
 
 
 def gradients_of(outputs: Any, sample: Any) -> list[Any]:
-    """By fixed numbers as the results' gradients."""
+    """Returns gradients, with fixed numbers as the results' gradients."""
     results = [t for t in tensors(sample.output_process_fn_grad(outputs)) if t.requires_grad]
     leaves = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
     if not results or not leaves:

@@ -32,7 +32,7 @@ def parameters(device: str) -> list[torch.nn.Parameter]:
 
 
 def trained(made: Any, device: str, *, is_compiled: bool) -> list[torch.Tensor]:
-    """The parameters and the state after some steps, in the first of which the last group has no gradients."""
+    """Returns parameters and state after some steps, in the first of which the last group has no gradients."""
     few = parameters(device)
     optimizer = made([{"params": [p], "lr": 0.1 / (1 + i)} for i, p in enumerate(few)])
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)

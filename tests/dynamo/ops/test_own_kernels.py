@@ -36,7 +36,7 @@ def test_multilabel_margin_loss_whose_rows_end_early() -> None:
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 3)])
 @pytest.mark.filterwarnings("ignore:.*linalg_pinv.* is not compiled")
 def test_pinv_of_a_complex_matrix(shape: tuple[int, ...]) -> None:
-    """In the very first call, too, which AOTAutograd watches by a mode."""
+    """The first call is right as well, which AOTAutograd watches by a mode."""
     x = torch.randn(shape, dtype=torch.complex64)
     result = torch.compile(torch.linalg.pinv, backend="pjrt")(x.clone().requires_grad_())
     torch.testing.assert_close(result.detach(), torch.linalg.pinv(x), rtol=1e-3, atol=1e-4)
@@ -49,7 +49,7 @@ MODES = {"nearest": 2, "nearest-exact": 3, "linear": 1, "bilinear": 2, "trilinea
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.sampled(3)
 def test_resampling(mode: str, dynamic: bool) -> None:
-    """By sizes and by factors, one program each, with the rules' op in the graph."""
+    """Sizes and factors are one program each, with the rule's op in the graph."""
     x = torch.randn(2, 3, *(5, 6, 7)[: MODES[mode]])
     ways = [{"size": 4}, {"scale_factor": 1.7}, {"scale_factor": 0.6, "recompute_scale_factor": True}]
     for options in ways[:: 2 if dynamic else 1]:
@@ -66,8 +66,8 @@ def test_resampling(mode: str, dynamic: bool) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_attention_with_rows_that_are_masked_by_a_large_number(rows: int) -> None:
-    """Such a row looks at all keys alike. Eager's kernel for the CPU makes its gradient as many times too large as
-    there are keys; its math doesn't."""
+    """Such a row attends to all keys equally. Eager's kernel for the CPU multiplies its gradient by the number of keys;
+    its math doesn't."""
     query, key, value = (torch.randn(1, 2, n, 8) for n in (4, 5, 5))
     mask = torch.zeros(4, 5)
     mask[:rows] = torch.finfo(torch.float32).min

@@ -1,4 +1,4 @@
-"""torch.compile: whose random numbers a compiled function draws."""
+"""torch.compile: the generator from which a compiled function draws."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_dropout_draws_anew_and_from_the_seed() -> None:
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.parametrize("options", [{}, {"retrace": True}])
 def test_random_numbers_of_a_state_that_is_restored(device: str, options: dict[str, bool]) -> None:
-    """As activation checkpoints do, of the generators of the devices that their arguments are on."""
+    """Restores the state as activation checkpoints do, of the generators of the arguments' devices."""
     fast = torch.compile(lambda x: nn.functional.dropout(x, 0.5) * x, backend="pjrt", options=options)
     x = torch.ones(100, device=device, requires_grad=True)
     y = torch.utils.checkpoint.checkpoint(lambda t: fast(t * 1), x, use_reentrant=False)
@@ -88,7 +88,7 @@ def test_a_checkpoint_in_a_compiled_function(device: str) -> None:
 
 
 def test_what_a_checkpoint_in_a_compiled_function_keeps() -> None:
-    """Of a dropout the mask, a byte for each element."""
+    """Dropout saves its mask, a byte per element."""
 
     def block(x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(x.sin().exp(), 0.5).cos().exp()
