@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures and options for every test."""
 
 import gc
 import math
@@ -19,12 +19,12 @@ import torch_pjrt
 from tests import fresh
 from tests.emulated_cuda import beside_cuda, cuda_environment, run_beside_cuda, run_by_calls_on_cuda
 
-# Fixtures: one server a worker.
+# Fixtures with one server per worker.
 __all__ = ["beside_cuda", "cuda_environment", "run_beside_cuda", "run_by_calls_on_cuda"]
 
 torch.backends.cudnn.allow_tf32 = False  # on a GPU, too, results are compared with the CPU's
 
-# A seed is kept with a traceback for each of PyTorch's own backends, which may begin later: 4 ms a test and a sample.
+# PyTorch stores a seed with a traceback for each backend that is not initialized yet: 4 ms per test and sample.
 for backend in (torch.cuda, torch.xpu, torch.mtia):
     if not backend._is_compiled():
         backend.manual_seed_all = lambda seed: None
@@ -41,10 +41,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --sampled: of a test marked sampled(n) the parameters whose checksum (its upper half) is `part` modulo n.
+    """With --sampled, keeps of a test marked sampled(n) the parameters whose checksum (its upper half) is `part` modulo
+    n.
 
-    These are the same each time. `part` lets two tests of the same list share it. A test of which nothing would be left
-    keeps its first parameters. Without what is marked `thorough`.
+    The selection is the same in each run. `part` lets two tests share one list. A test that would be left without
+    parameters keeps its first ones. Tests marked `thorough` are left out.
     """
     if not config.getoption("--sampled"):
         return
@@ -69,14 +70,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What importing and collecting made stays; a collection of garbage need not go through it in each test."""
+    """Freezes objects from importing and collecting, so that garbage collection in tests doesn't traverse them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def same_numbers() -> None:
-    """A test that fails does so in each run: what it draws does not depend on the tests before it."""
+    """Seeds random numbers, so that a failure of a test doesn't depend on the tests before it."""
     torch.manual_seed(0)
 
 
@@ -91,7 +92,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """When graphs are compiled, here and in processes that the test starts: as users have it, unless it is marked."""
+    """Sets when graphs are compiled, here and in processes that the test starts; marks change the user's default."""
     is_compiled = request.node.get_closest_marker("compiled")
     policy: str = getattr(request, "param", "every" if is_compiled else BY_DEFAULT)
     torch_pjrt._C.set_compile_policy(policy)
@@ -103,21 +104,21 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture(autouse=True)
 def nothing_counted(tier: str) -> None:
-    """A test reads its own counts, whichever tests ran before it in the same worker.
+    """Resets the counters, which other tests in this worker have changed.
 
-    What they left in cycles may still be pending: a large graph would be run, and counted, beside the first read.
+    Pending work of earlier tests, held by reference cycles, would run and be counted with the first read.
     """
     try:
         torch_pjrt.sync()
-    except (RuntimeError, IndexError):  # meant to fail, and held by the traceback that told of it
-        sys.last_value = sys.last_traceback = sys.last_exc = None  # pytest's, of a test that failed
+    except (RuntimeError, IndexError):  # work that was meant to fail, held by the traceback of its error
+        sys.last_value = sys.last_traceback = sys.last_exc = None  # set by pytest for a test that failed
         gc.collect()
         torch_pjrt.sync()
-    torch_pjrt._C.end_optimizer_step([])  # of one whose step raised
+    torch_pjrt._C.end_optimizer_step([])  # ends a step that raised
     torch_pjrt.reset_metrics()
 
 
-# A marker -> whether this device is one that the test is about, and why it is skipped on others.
+# From a marker to whether the test applies to this device, and the reason why it is skipped on others.
 OF_SOME_DEVICES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "host_memory": (lambda device: device.is_host_memory, "the device has a memory of its own"),
     "cpu_arithmetic": (lambda device: device.platform == "cpu", "the device is no CPU"),
@@ -134,7 +135,7 @@ def is_of_this_device(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def programs() -> Iterator[list[str]]:
-    """The text of each program that is made meanwhile, as in a process that has met no other."""
+    """Yields the text of each program that is made meanwhile, as if the process had made no other."""
     torch_pjrt._C.forget_programs()
     texts: list[str] = []
     torch_pjrt._C.set_program_listener(lambda _, text: texts.append(text))

@@ -1,7 +1,7 @@
-"""A process whose CUDA is emulated, so that what concerns a GPU is tested without one.
+"""A process with an emulated CUDA, to test code for GPUs without one.
 
-PyTorch's half of CUDA is emulated by engine/call/emulated_cuda.cpp, the plugin's by pjrt/cuda.c: the memory is the
-host's, the kernels and the programs are the CPU's, and both write down what they are asked about streams.
+PyTorch's part of CUDA is emulated by engine/call/emulated_cuda.cpp, the plugin's by pjrt/cuda.c: the memory is the
+host's, the kernels and the programs are the CPU's, and both log what they are asked about streams.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.plugin_library import plugin_library
 ROOT = Path(__file__).parents[1]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# A library with the CUDA half of PyTorch is there before torch is, as libtorch_cuda is; our package comes after torch.
+# The CUDA part of PyTorch is loaded before torch, as libtorch_cuda is; torch_pjrt is loaded after torch.
 BEFORE = "import ctypes\nctypes.CDLL({!r})\n"
 START = """
 import os
@@ -39,14 +39,15 @@ def log():
 
 
 def environment_in(folder: Path) -> dict[str, str]:
-    """What a process with an emulated CUDA has; the libraries and the log are put into the folder."""
+    """Returns the environment of a process with an emulated CUDA; builds the libraries and puts the log in the
+    folder."""
     host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
     plugin = plugin_library(ROOT / "tests/pjrt/cuda.c", folder / "plugin_cpu.so", f"-I{Path(host).parent / 'include'}")
     home = Path(torch.__file__).parent
     headers = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     libraries = [f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", "-ltorch_cpu", "-lc10", "-lstdc++"]
     macros = [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", f"-DOF_TORCH={torch.__version__}"]
-    macros.append("-DAT_PER_OPERATOR_HEADERS")  # else some of ATen's headers include those of all its ops
+    macros.append("-DAT_PER_OPERATOR_HEADERS")  # some of ATen's headers would include those of all ops
     library = folder / "emulated_cuda.so"
     plugin_library(ROOT / "tests/engine/call/emulated_cuda.cpp", library, "-std=c++20", *macros, *headers, *libraries)
     (folder / "log").touch()
@@ -79,7 +80,7 @@ def run_beside_cuda(beside_cuda: fresh.Server, cuda_environment: dict[str, str],
         environment = cuda_environment | variables
         job = fresh.Job(START + textwrap.dedent(program), (), environment, str(tmp_path / "program.py"))
         (tmp_path / "program.py").write_text(job.source)
-        Path(cuda_environment["EMULATED_CUDA_LOG"]).write_text("")  # what the last process told when it ended
+        Path(cuda_environment["EMULATED_CUDA_LOG"]).write_text("")  # clears what the last process logged at its end
         [result] = beside_cuda.ends(job)
         assert result.returncode == 0, result.stderr
         return result
@@ -108,7 +109,7 @@ def made_by_kernels(values):
 
 @pytest.fixture
 def run_by_calls_on_cuda(run_beside_cuda: Run) -> Run:
-    """Programs on "pjrt", whose calls are CUDA's kernels (Note [Calls on CUDA])."""
+    """Runs programs on "pjrt" whose calls are CUDA's kernels (Note [Calls on CUDA])."""
 
     def run(program: str, policy: str = "auto", **variables: str) -> subprocess.CompletedProcess[str]:
         variables = {"TORCH_PJRT_STRICT": "0", "TORCH_PJRT_COMPILE": policy} | variables

@@ -1,8 +1,8 @@
-"""Fresh Python processes that cost a fork instead of an import of torch.
+"""Fresh Python processes at the cost of a fork instead of an import of torch.
 
-A server process has imported torch and what torch.compile stands on, but not torch_pjrt, and forks for every job: a
-source text, run with arguments and an environment of its own. So each job loads the backend, reads the environment and
-starts the client itself. What is about imports or about the interpreter's end needs a process that is really new.
+A server process has imported torch and the modules that torch.compile needs, but not torch_pjrt, and forks for every
+job: a source text, run with its own arguments and environment. Each job thus loads the backend, reads the environment
+and starts the client itself. Tests of imports, or of the interpreter's end, need a process that is really new.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ Ended = subprocess.CompletedProcess[str]
 class Job:
     source: str
     arguments: tuple[object, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)  # besides this process's
-    name: str = ""  # the file that the source stands in, if it does
-    warnings: str = ""  # as of python -W
-    loads: bool = False  # `import torch` alone has loaded the backend, as in a process that is really new
+    environment: dict[str, str] = field(default_factory=dict)  # in addition to this process's
+    name: str = ""  # the file of the source, if it has one
+    warnings: str = ""  # the value of python -W
+    loads: bool = False  # `import torch` alone has loaded the backend, as in a new process
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Server:
         self.process.wait(timeout=60)
 
     def ends(self, *jobs: Job) -> list[Ended]:
-        """Runs the jobs at once, and waits for all: how each ended."""
+        """Runs the jobs concurrently, waits for all, and returns how each ended."""
         assert self.process.stdin
         assert self.process.stdout
         with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +129,7 @@ class Server:
     def end(
         self, program: str, name: str = "", warnings: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """How a program ends that a user would start: `import torch` has loaded the backend."""
+        """Runs a program as a user would start it: `import torch` has loaded the backend. Returns how it ended."""
         environment = {"TORCH_PJRT_CACHE": os.environ.get("TORCH_PJRT_CACHE", "1")} | environment
         source = textwrap.dedent(program)
         if name:
@@ -138,7 +138,7 @@ class Server:
         return ended
 
     def run(self, *jobs: Job) -> list[Result]:
-        """Runs the jobs at once, and waits for all. A job that fails is an AssertionError with what it wrote."""
+        """Runs the jobs concurrently and waits for all. A job that fails raises AssertionError with its output."""
         ends = self.ends(*jobs)
         assert all(end.returncode == 0 for end in ends), [end.stderr for end in ends]
         return [Result(end.stdout, end.stderr) for end in ends]

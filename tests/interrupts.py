@@ -9,8 +9,8 @@ import sys
 import textwrap
 import time
 
-# Work for some seconds, whatever the machine: as many runs of one program as it takes, each long enough that the device
-# takes them all on at once (32 at most).
+# Work for some seconds on any machine: as many runs of one program as necessary, each so long that the device accepts
+# them all (32 at most).
 BEGIN = """
 import math, os, signal, sys, time, torch, torch_pjrt
 
@@ -43,7 +43,7 @@ def interrupted(wait):
 
 
 def seconds_to_interrupts(program: str, count: int = 1, before: float = 0.2, **environment: str) -> list[float]:
-    """From each signal to the line of the program that caught it. `before`: seconds from "waiting" to the signal."""
+    """Returns seconds from each signal to the line that caught it. `before`: seconds from "waiting" to the signal."""
     command = [sys.executable, "-c", BEGIN + textwrap.dedent(program)]
     took = []
     with subprocess.Popen(

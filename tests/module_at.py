@@ -1,4 +1,4 @@
-"""A module by its file, without the package around it."""
+"""Imports a module by its file, without the package around it."""
 
 from __future__ import annotations
 

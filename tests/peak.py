@@ -1,4 +1,4 @@
-"""How much memory work takes."""
+"""Measures the memory that work takes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def status(name: str) -> int:
 
 
 def growth(work: Callable[[], torch.Tensor]) -> int:
-    """By how much the process' memory grew at most while it made a tensor, in bytes."""
+    """Returns the maximal growth of the process's memory in bytes while `work` made a tensor."""
     torch.pjrt.synchronize()
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the peak starts again from here
+        file.write("5")  # resets the peak
     before = status("VmRSS")
     torch_pjrt.sync(work())
     torch.pjrt.synchronize()

@@ -1,8 +1,8 @@
-"""Where compiled functions take tensors without copying them."""
+"""The device on which compiled functions take tensors without copying them."""
 
 import torch
 
 
 def home() -> torch.device:
-    """CUDA beside a plugin for it, else the CPU."""
+    """Returns CUDA if the plugin is for it, else the CPU."""
     return torch.device("cuda" if torch.pjrt.get_device_properties().platform == "cuda" else "cpu")

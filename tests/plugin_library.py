@@ -1,4 +1,4 @@
-"""Plugins that tests make: a C or C++ source as a shared library."""
+"""Builds plugins of tests: a C or C++ source as a shared library."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MADE = ROOT / "build/test_plugins"
 
 
 def plugin_library(source: Path, library: Path, *options: str) -> Path:
-    """``source`` as ``library``. Raises without a C compiler ($CC, cc): the core was built with one.
+    """Builds ``source`` as ``library``. Raises without a C compiler ($CC, cc), with which the core was built.
 
-    Compiled once for a checkout, whichever process needs it first, and again where it, a header beside it or an option
-    changed. What else it includes is to be told by an option, a macro for a version.
+    It is compiled once per checkout, by the first process that needs it, and again if it, a header next to it or an
+    option has changed. Other included files must be named by an option, such as a macro for a version.
     """
     compiler = os.environ.get("CC", "cc")
     read = [source, *sorted(source.parent.glob("*.h"))]
@@ -39,7 +39,7 @@ def plugin_library(source: Path, library: Path, *options: str) -> Path:
 
 
 def own_memory(folder: Path) -> dict[str, str]:
-    """The environment of a process whose device has a memory of its own (tests/pjrt/own_memory.c)."""
+    """Returns the environment of a process whose device has its own memory (tests/pjrt/own_memory.c)."""
     host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
     library = folder / "own_memory_cpu.so"
     plugin_library(ROOT / "tests/pjrt/own_memory.c", library, f"-I{Path(host).parent / 'include'}", "-ldl")

@@ -1,4 +1,4 @@
-"""A script run as the ranks of a world of processes, with the environment that torchrun gives them."""
+"""Runs a script as the ranks of a world of processes, with torchrun's environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def free_port() -> int:
 
 
 def environments(size: int) -> list[dict[str, str]]:
-    """Of each rank, all on this host."""
+    """Returns the environment of each rank, all on this host."""
     same = {
         "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": size,
@@ -32,7 +32,7 @@ def environments(size: int) -> list[dict[str, str]]:
 
 
 def run(server: Server, script: Path, size: int, *arguments: object, **environment: str) -> list[Any]:
-    """The JSON in the last line that each rank prints. Raises AssertionError with what they wrote where one fails."""
+    """Returns the JSON in the last line that each rank prints. Raises AssertionError with their output if one fails."""
     source = script.read_text()
     jobs = [Job(source, arguments, {**each, **environment}) for each in environments(size)]
     return [json.loads(result.out.splitlines()[-1]) for result in server.run(*jobs)]

@@ -1,4 +1,4 @@
-"""Work that threads do at once."""
+"""Runs work in several threads at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def in_two_threads(work: Callable[[], object]) -> None:
-    """Both do it. Raises what one of them raised."""
+    """Runs `work` in both threads. Raises an error that one of them raised."""
     failures: list[BaseException] = []
 
     def watched() -> None:

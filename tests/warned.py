@@ -1,4 +1,4 @@
-"""What PyTorch warns of, also where it says a thing only once."""
+"""Collects PyTorch's warnings, including those that it gives only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk cache: what one process compiled, another loads; what is wrong with it is told and never stops anybody."""
+"""The disk cache: processes load what others compiled; problems with it are reported and never stop a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests import fresh
 
-# Runs one small program for each argument (f32[n] -> exp) and says which files that made.
+# Runs one small program for each argument (f32[n] -> exp) and reports which files it made.
 pytestmark = pytest.mark.compiled
 PROGRAMS = """\
 import json, os, sys
@@ -51,7 +51,7 @@ def outcome(result: fresh.Result) -> Outcome:
 
 
 class Run:
-    """Runs PROGRAMS, or another source, in a fresh process whose programs are kept in `folder`."""
+    """Runs PROGRAMS, or another source, in a fresh process that stores its programs in `folder`."""
 
     def __init__(self, server: fresh.Server) -> None:
         self.server = server
@@ -85,7 +85,7 @@ def test_another_process_loads_what_one_compiled(run: Run, folder: Path) -> None
     assert {stat.S_IMODE(e.stat().st_mode) for e in entries} == {0o600}
     second = run(folder, 12, 11, 13)
     assert (second.compiled, second.loaded, second.warnings) == (1, 2, [])
-    # Nor do the user's lines matter; what does is told by the programs, the options and the plugin's flags.
+    # The user's lines don't matter; programs, options and the plugin's flags do.
     elsewhere = run(folder, 11, 12, source="\n\n" + PROGRAMS)
     assert (elsewhere.compiled, elsewhere.loaded) == (0, 2)
 
@@ -93,11 +93,11 @@ def test_another_process_loads_what_one_compiled(run: Run, folder: Path) -> None
 @pytest.mark.host_memory
 def test_the_key_holds_options_devices_and_flags(run: Run, folder: Path) -> None:
     assert run(folder, 11).compiled == 1
-    # Two devices instead of one are another client; and a program is compiled for its device.
+    # A client of two devices is another client, and a program is compiled for its device.
     assert run(folder, 11, "11@1", TORCH_PJRT_CPU_DEVICES="2").compiled == 2
     assert run(folder, 11, "11@1", TORCH_PJRT_CPU_DEVICES="2").loaded == 2
     assert run(folder, 11, XLA_FLAGS="--xla_cpu_enable_fast_math=true").compiled == 1
-    # Who asks for a dump of what is compiled gets it.
+    # A dump of compilations is written although the program is in the cache.
     assert run(folder, 11, XLA_FLAGS="--xla_cpu_enable_fast_math=true --xla_dump_to=/dev/null").compiled == 1
     assert run(folder, 11).loaded == 1
 
@@ -192,7 +192,7 @@ def pipe(entry: Path) -> None:
 
 
 def refused_by_the_plugin(entry: Path) -> None:
-    """Whole, with a right checksum, and yet no program."""
+    """A complete entry with a valid checksum that is not a program."""
     magic, rest = entry.read_bytes().split(b"\n", 1)
     key, content = rest[:40], b"no program" * 100
     entry.write_bytes(magic + b"\n" + key + b" " + checksum(content) + b"\n" + content)
@@ -215,7 +215,7 @@ BAD_ENTRIES: list[tuple[Callable[[Path], object], str]] = [
     (pipe, "is no plain file"),
     (lambda entry: entry.chmod(0o620), "may be written by others (mode 0620)"),
 ]
-if os.geteuid() == 0:  # nobody else can give a file away
+if os.geteuid() == 0:  # only root can change a file's owner
     BAD_ENTRIES.append((another_users, "belongs to another user (uid 12345)"))
 
 
@@ -274,7 +274,7 @@ def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
     one_warning(result, "'/proc/programs', can't be made: No such file or directory", "TORCH_PJRT_CACHE_DIR")
 
 
-# Permissions then hold for root as well: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH are given up.
+# Gives up CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, so that permissions apply to root as well.
 WITHOUT_ROOTS_PRIVILEGES = """\
 import ctypes
 header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
@@ -292,7 +292,7 @@ def test_a_read_only_folder_is_read(run: Run, folder: Path) -> None:
     one_warning(result, f"compiled programs can't be kept in '{folder}': Permission denied", "make it writable")
 
 
-# Files of more than 4 KiB can't be written: as on a full disk, the first part of an entry can.
+# Limits files to 4 KiB: as on a full disk, only the first part of an entry can be written.
 NO_ROOM = """\
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -335,7 +335,7 @@ def test_what_was_not_used_for_longest_goes_first(run: Run, folder: Path) -> Non
     stale = folder / f"{'0' * 40}.1.1.tmp"
     stale.write_text("what a process that died left")
     os.utime(stale, (1000, 1000))
-    # 11 is used, so 12 is the oldest; an entry more has no room.
+    # 11 is used, so 12 is the oldest; there is no room for one more entry.
     second = run(folder, 11, 15, TORCH_PJRT_CACHE_SIZE=str(room + 100))
     assert (second.compiled, second.loaded, second.warnings) == (1, 1, [])
     kept = {path.name for path in folder.iterdir()}

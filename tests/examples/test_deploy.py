@@ -1,4 +1,4 @@
-"""examples/deploy: a training step in a file trains in C++, and Python has the weights back."""
+"""examples/deploy: a training step in a file is trained in C++, and Python loads the weights."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def test_digits_train_in_cpp(tmp_path: Path) -> None:
         [tmp_path / "build/train", tmp_path, library.plugin()],
         capture_output=True, text=True, timeout=300, env={"TORCH_PJRT_CACHE": "0"},
     )  # fmt: skip
-    assert trained.returncode == 0, trained.stdout + trained.stderr  # it asks for 97 % itself
+    assert trained.returncode == 0, trained.stdout + trained.stderr  # the program checks for 97 %
     assert "accuracy in C++" in trained.stdout
     assert "accuracy in Python" in library.run(sys.executable, script, tmp_path, "--restore")

@@ -19,5 +19,5 @@ def test_losses_are_the_cpus_and_a_step_is_one_program(layout: torch.layout) -> 
     torch.testing.assert_close(torch.tensor(here), torch.tensor(there), rtol=1e-3, atol=1e-4)
     assert right > 0.8
     metrics = torch_pjrt.metrics()
-    assert metrics["executions"] <= graph.STEPS + 2  # one a step, and what is asked at the end
+    assert metrics["executions"] <= graph.STEPS + 2  # one per step, and the reads at the end
     assert metrics["host_fallbacks"] == {}

@@ -1,4 +1,4 @@
-"""The examples with JAX, as a user starts them; each asks for its result itself."""
+"""The examples with JAX, as a user starts them; each checks its result itself."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-// Archives: what is read, and what is refused.
+// Archives that are read, and archives that are refused.
 #include "file/archive.h"
 
 #include <gtest/gtest.h>

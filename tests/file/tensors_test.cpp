@@ -1,4 +1,4 @@
-// safetensors and .npy: there and back, and what is refused.
+// safetensors and .npy: round trips, and files that are refused.
 #include <gtest/gtest.h>
 
 #include <array>

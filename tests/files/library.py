@@ -1,6 +1,6 @@
-"""The C++ library and pjrt-run, built by CMake from this checkout and installed: what a user without torch has.
+"""The C++ library and pjrt-run, built by CMake from this checkout and installed as for a user without torch.
 
-Without optimization, which would take as long again: XLA does the work.
+They are built without optimization, which would double the time of the build: XLA does the work.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def _has_onednn() -> bool:
 
 
 def onednn() -> Path | None:
-    """The library of oneDNN's kernels, where oneDNN is in the Python environment."""
+    """Returns the library of oneDNN's kernels if oneDNN is in the Python environment."""
     return installed() / "lib/libtorch_pjrt_onednn.so" if _has_onednn() else None
 
 
 @cache
 def installed() -> Path:
-    """The folder that it is installed in. Built once for a checkout, and again where something changed."""
+    """Returns the installation folder. The library is built once per checkout, and again after changes."""
     build = ROOT / "build/tests_program"  # beside that of ./dev bench deploy
     build.mkdir(parents=True, exist_ok=True)
     with open(build / ".lock", "w") as lock:

@@ -1,4 +1,4 @@
-"""Arguments: a program in a file is called as its function is, and each is the parameter's that Python gives it to."""
+"""Arguments: a program in a file is called like its function, and binds arguments to parameters as Python does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULTS = ("None", "2.0", "'sum'", "()")
 
 @dataclass
 class Case:
-    """A function that gives what it was given, by parameter; and two calls that mean the same."""
+    """A function that returns its arguments by parameter, and two equivalent calls."""
 
     fn: Callable[..., Any]
     source: str
@@ -60,7 +60,7 @@ def cases(draw: st.DrawFn, whats: tuple[str, ...] = ("tensor", "nested", "consta
         tensor = torch.full((2,), float(next(count)))
         return (tensor, {"in": [torch.full((1,), float(next(count)))]}) if what == "nested" else tensor
 
-    # Of positional-only ones those that are given are the first. Extra ones only if all before are given.
+    # Positional-only arguments that are given are the first ones. Extra ones are given only if all before are.
     extra = draw(st.integers(0, 2)) if rest else 0
     only = before if extra else draw(st.integers(min(before, first_default), before))
     given_here = {name: value() for name in positional[:only]}
@@ -69,7 +69,7 @@ def cases(draw: st.DrawFn, whats: tuple[str, ...] = ("tensor", "nested", "consta
             given_here[name] = value()
     rest_here = [value() for _ in range(extra)]
     by_keyword = {name: value() for name in named if name not in defaults or draw(st.booleans())}
-    # A keyword may be called as a positional-only parameter is.
+    # A keyword may have the name of a positional-only parameter.
     by_keyword |= {name: value() for name in [*positional[:only], "any"] if more and draw(st.booleans())}
 
     def call() -> tuple[tuple[Any, ...], dict[str, Any]]:

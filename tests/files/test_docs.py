@@ -1,4 +1,4 @@
-"""The commands and the C++ of docs/files.md, as they stand there."""
+"""The commands and the C++ of docs/files.md, unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page's programs in Python have written their files."""
+    """Returns the folder to which the page's Python programs have written their files."""
     folder = tmp_path_factory.mktemp("docs")
     subprocess.run([sys.executable, "-c", "\n".join(blocks("python"))], cwd=folder, check=True, timeout=300)
     np.save(folder / "x.npy", np.ones((1, 4), np.float32))

@@ -1,4 +1,4 @@
-"""export and load: what a file gives is what the function gives."""
+"""export and load: a file's results are the function's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""export(freeze=True): weights that are taken into the file, and who does what is made of convolutions."""
+"""export(freeze=True): weights that are constants of the file, and the kernels of convolutions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch_pjrt.kernels import onednn
 
 
 class Block(nn.Module):
-    """All that is taken together, and what isn't."""
+    """A model with operations that are fused, and others that aren't."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def test_what_another_entry_trains_is_not_frozen(tmp_path: Path) -> None:
 
 
 def test_an_image_without_a_batch_is_as_it_is(tmp_path: Path) -> None:
-    """A norm's channels are another dimension than the convolution's."""
+    """The norm's channels are another dimension than the convolution's."""
     model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm1d(16)).eval()
     model[1].running_mean.copy_(torch.linspace(-1, 1, 16))
     image = torch.randn(3, 16, 16)
@@ -171,7 +171,7 @@ def test_what_cant_be_frozen(block: Block) -> None:
 
 @pytest.fixture(scope="module")
 def kernels() -> Path:
-    """The library of oneDNN's kernels."""
+    """Returns the library of oneDNN's kernels."""
     found = library.onednn()
     if found is None:
         pytest.skip("CMake finds no oneDNN 3 (pip install onednn-devel-cpu-gomp)")
@@ -196,7 +196,7 @@ def test_by_onednn(block: Block, kernels: Path, tmp_path: Path) -> None:
 
 
 def test_two_models_keep_their_weights_apart(kernels: Path, tmp_path: Path) -> None:
-    """One after the other in the same memory, and both at once."""
+    """The models run one after the other in the same memory, and both together."""
     images = torch.randn(1, 16, 32, 32)
     models = [nn.Conv2d(16, 16, 3).eval() for _ in range(3)]
     with onednn.register(kernels):
@@ -222,7 +222,7 @@ def test_without_its_library(block: Block, kernels: Path, tmp_path: Path) -> Non
 
 
 class Products(nn.Module):
-    """Whose second weight is an embedding's, too."""
+    """A model whose second weight is also an embedding's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ def test_products_by_onednn(kernels: Path, dtype: torch.dtype, tmp_path: Path) -
 
 
 def test_products_that_the_library_leaves(kernels: Path) -> None:
-    """Few rows in float32, float64, and without the library: their weights are not frozen."""
+    """Weights aren't frozen for few rows in float32, for float64, and without the library."""
     few, rows = torch.randn(4, 512), torch.randn(128, 512)
     model = nn.Linear(512, 512).eval()
     with onednn.register(kernels):
@@ -294,7 +294,7 @@ def test_convolutions_in_bfloat16_by_onednn(kernels: Path, activation: nn.Module
 
 
 def test_bfloat16_strided_to_few_columns_is_xlas(kernels: Path, tmp_path: Path) -> None:
-    """Which oneDNN by tiles reads from what is not there."""
+    """For these sizes oneDNN's kernel by tiles reads out of bounds."""
     model = nn.Conv2d(64, 64, 3, stride=2).bfloat16().eval()
     images = torch.randn(16, 64, 33, 5, dtype=torch.bfloat16)
     with onednn.register(kernels):

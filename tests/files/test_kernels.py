@@ -1,4 +1,4 @@
-"""Users' kernels in files: the file says which it needs, and they are found by path."""
+"""Users' kernels in files: the file names the kernels it needs, and they are found by path."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_kernel_comes_along(folder: Path) -> None:
 
 
 def test_another_copy_is_the_same_kernel(folder: Path, tmp_path: Path) -> None:
-    """The process has it from where it was exported."""
+    """The process has loaded the kernel from the path of the export."""
     place = tmp_path / "deployed"
     place.mkdir()
     for name in ("it.pjrt", "libtwice.so"):

@@ -1,4 +1,4 @@
-"""pjrt-run and the C++ library, as a user has them: without Python, without torch."""
+"""pjrt-run and the C++ library, as users have them: without Python and torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pjrt_run(*arguments: str | Path, fails: bool = False) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A file, an input, and what the model gives for it."""
+    """Returns a folder with a file, an input, and the model's result."""
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).eval()
     x = torch.randn(3, 4)
     torch_pjrt.export(model, x).save(tmp_path / "model.pjrt")

@@ -1,4 +1,4 @@
-"""Programs like those that exports of PyTorch's own, to ONNX and by torch_xla were reported to have wrong."""
+"""Programs like those that were reported as wrong in PyTorch's exports to ONNX and by torch_xla."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Flagged(nn.Module):
 
 
 class Masked(nn.Module):
-    """An argument that is written by a view, and a mask that is no buffer (#95050)."""
+    """An argument that is written through a view, and a mask that is not a buffer (#95050)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Masked(nn.Module):
 
 
 class TiedByPassing(nn.Module):
-    """A weight as it is and transposed (#127357)."""
+    """A weight used directly and transposed (#127357)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class TiedByPassing(nn.Module):
 
 
 class Constants(nn.Module):
-    """Tensors that are neither parameters nor buffers, and ones that are made within (#110484)."""
+    """Tensors that are neither parameters nor buffers, and tensors made in the forward (#110484)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Constants(nn.Module):
 
 
 class Branched(nn.Module):
-    """One submodule in two branches (#137013), and a buffer of the root that is passed on (#127643)."""
+    """One submodule in two branches (#137013), and a buffer of the root that is passed to a submodule (#127643)."""
 
     class Part(nn.Module):
         def forward(self, x: torch.Tensor, one: bool, table: torch.Tensor) -> torch.Tensor:

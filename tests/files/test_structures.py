@@ -1,4 +1,5 @@
-"""What programs in files take and give: structures of any class, views, sizes; ops of CHLO and of sparse matrices."""
+"""Arguments and results of programs in files: structures of any class, views, sizes; ops of CHLO and sparse
+matrices."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class Plain:
 
 
 class Boxed:
-    """Known to PyTorch by its own functions alone, without names of its parts."""
+    """A class that PyTorch knows only by its own functions, without names of its parts."""
 
     def __init__(self, inside: list[torch.Tensor], unit: str) -> None:
         self.inside, self.unit = inside, unit

@@ -1,4 +1,4 @@
-// src/libc/older.cpp does what glibc's own does. Ends with the number of the line that doesn't hold.
+// src/libc/older.cpp behaves like glibc. Ends with the number of the line whose check fails.
 #include "../../src/libc/older.cpp"
 
 #include <cerrno>

@@ -1,4 +1,4 @@
-"""What stands in the places of newer symbols does what these do (src/libc/older.cpp)."""
+"""The replacements of newer symbols behave like the symbols (src/libc/older.cpp)."""
 
 from __future__ import annotations
 

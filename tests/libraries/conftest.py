@@ -1,4 +1,4 @@
-"""What holds for the tests of libraries."""
+"""Fixtures for the tests of libraries."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +13,12 @@ TrainsInTwo = Callable[..., None]
 
 @pytest.fixture(autouse=True)
 def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of their time would be compiles of steps that run a few times."""
+    """Compiles without optimization: steps run only a few times."""
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "xla_backend_optimization_level=0")
 
 
 def check(told: list[Any]) -> None:
-    """Each process has the parameters of one that takes whole batches, and reduced the gradients of three steps."""
+    """Checks that each process has the parameters of whole batches, and reduced the gradients of three steps."""
     for each in told:
         assert each["reductions"] >= 3
         for found, wanted in zip(each["found"], each["alone"], strict=True):
@@ -27,6 +27,6 @@ def check(told: list[Any]) -> None:
 
 @pytest.fixture
 def trains_in_two(server: fresh.Server, tmp_path: Path) -> TrainsInTwo:
-    """That a library does so, under torchrun, with variables of its environment."""
+    """Returns a check that a library trains in two processes under torchrun, with variables of its environment."""
     script = Path(__file__).with_name("of_processes.py")
     return lambda library, **environment: check(ranks.run(server, script, 2, library, tmp_path, **environment))

@@ -1,5 +1,5 @@
-"""Run as each of two processes: a library trains on half of each batch. Prints a JSON of the parameters that it gives,
-beside those of PyTorch alone on the CPU, over whole batches."""
+"""Run by each of two processes: a library trains on half of each batch. Prints a JSON of the resulting parameters, and
+of those of PyTorch alone on the CPU, over whole batches."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def of_accelerate(rank: int, folder: str) -> list[list[float]]:
     assert (accelerator.num_processes, accelerator.process_index) == (2, rank)
     assert accelerator.device == torch.device("pjrt", rank)
     model = network()
-    # A batch of the loader is a process's.
+    # The loader's batches are those of one process.
     model, optimizer, loader = accelerator.prepare(model, optimizer_of(model), DataLoader(DATA, BATCH // 2))
     assert isinstance(model, nn.parallel.DistributedDataParallel)
     for x, y in loader:

@@ -1,4 +1,4 @@
-"""Run as each of two processes: a model of transformers whose layers are split among them. Prints its results."""
+"""Run by each of two processes: a model of transformers whose layers are split between them. Prints its results."""
 
 from __future__ import annotations
 

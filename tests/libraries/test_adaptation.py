@@ -1,4 +1,4 @@
-"""All changes of a library, or none."""
+"""A library gets all changes, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/libraries.md says what the tests show."""
+"""docs/libraries.md has the table that the tests make."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_the_table_is_the_tests(maker: ModuleType) -> None:
 
 
 def test_ci_has_each_library(maker: ModuleType) -> None:
-    """A missing one would be skipped, and nobody would see."""
+    """Tests of a missing library would be skipped unnoticed."""
     for library in KNOWN:
         assert importlib.metadata.version(library.wheel) == maker.pinned()[library.wheel]

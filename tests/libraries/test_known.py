@@ -1,4 +1,4 @@
-"""When a library is adapted, and when it is left alone: with a library that has the name of a real one."""
+"""Libraries that are adapted, and those that aren't: with a library that has the name of a real one."""
 
 from __future__ import annotations
 

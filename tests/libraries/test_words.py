@@ -14,7 +14,7 @@ from torch_pjrt.libraries.words import DoesNotFit, of_this_device
 
 def test_every_place_that_names_cuda() -> None:
     def choose(index: int) -> tuple[object, ...]:
-        """What cuda is called."""
+        """Names cuda in a sentence."""
         names = ["cuda", f"cuda:{index}"]
         kinds = torch.device("cuda:0").type in ("cuda", "xpu")
         return torch.cuda.__name__, names, kinds, "no cuda here", {"torch_cuda_seed": 1}, [s + "cuda" for s in "a"]
@@ -29,7 +29,7 @@ def test_every_place_that_names_cuda() -> None:
         {"torch_pjrt_seed": 1},
         ["apjrt"],
     )
-    assert choose.__doc__ == "What cuda is called."
+    assert choose.__doc__ == "Names cuda in a sentence."
 
 
 def test_what_holds_a_function() -> None:

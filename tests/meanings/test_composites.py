@@ -1,4 +1,4 @@
-"""Ops that keep their meaning in a program's text: names, attributes, operands, the switch."""
+"""Ops as composites in a program's text: names, attributes, operands, the switch."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def without_lines(stablehlo: str) -> str:
 
 
 def composites_in(stablehlo: str) -> list[str]:
-    """In @main."""
+    """Returns the composites in @main."""
     main = stablehlo.split("func.func private")[0]
     return re.findall(r'stablehlo\.composite "([^"]+)"', main)
 
@@ -123,7 +123,7 @@ def test_in_place_out_and_foreach_forms_have_the_functional_ones() -> None:
 
 
 def test_requirements_stay_outside() -> None:
-    """An index out of range is still told, and the composite gives its op's results and no others."""
+    """An index out of range is still reported, and the composite has only its op's results."""
     weight, index = torch.ones(5, 2, device="pjrt"), torch.tensor([1, 7], device="pjrt")
     shown: list[str] = []
     _C.set_program_listener(lambda _, stablehlo: shown.append(stablehlo))
@@ -201,7 +201,7 @@ def test_numbers_are_equal_to_the_bit() -> None:
 
 
 def test_under_a_dispatch_mode_an_op_still_has_its_own_kernel() -> None:
-    """In such a mode PyTorch runs the Python kernel that was registered last, whichever was asked for."""
+    """In such a mode PyTorch runs the last registered Python kernel, whichever is asked for."""
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Groups that drop out or write: masks are operands, new values are results, and numbers stay what they are."""
+"""Groups with dropout or writes: masks are operands, new values are results, and numbers don't change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[[], list[torch.Tensor]]
 
 
 def both(run: Run, name: str) -> tuple[list[torch.Tensor], list[torch.Tensor], list[str]]:
-    """Without composites and with this one; the lines that have it."""
+    """Returns results without composites and with this one, and the lines that have it."""
 
     def numbers() -> list[torch.Tensor]:
         torch.manual_seed(0)
@@ -123,7 +123,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def sizes(name: str, home: str = "pjrt") -> tuple[int, int]:
-    """Others for each, so that each has a program of its own, which can be looked at."""
+    """Returns sizes that differ for each, so that each has a program of its own, which can be inspected."""
     return 5 + list(OPTIMIZERS).index(name), 3 if home == "pjrt" else 4
 
 

@@ -1,4 +1,4 @@
-"""Composites of the user's own, on the device."""
+"""Composites of the user, on the device."""
 
 import re
 import threading
@@ -79,7 +79,7 @@ def test_its_derivatives_are_composites(order: int) -> None:
         grouped = [g.cpu() for g in given]
     assert f'"test.block{".backward" * order}"' in program
     for a, b in zip(plain, grouped, strict=True):
-        # Of the second order a tensor's gradients are summed up in another order: those from within come first.
+        # For the second order, a tensor's gradients are summed in another order: those from within come first.
         torch.testing.assert_close(a, b, rtol=0 if order == 1 else 1e-5, atol=0 if order == 1 else 1e-2)
 
 
@@ -297,7 +297,7 @@ def test_another_thread_traces() -> None:
 
 
 def test_who_listens_hears_of_each_function() -> None:
-    """Of those that were there before, and of those that come."""
+    """Listeners hear of functions that exist already, and of later ones."""
     heard: list[Any] = []
     there = Known()
     there.leave(min)

@@ -1,7 +1,7 @@
-"""When a result of float32 arithmetic is right: it is as near to the same computation in float64 as the CPU's own is.
+"""A result of float32 arithmetic is right if it is as near to the same computation in float64 as the CPU's own is.
 
-Networks amplify rounding, and gradients that are zero in theory (of a bias before a batch norm, say) are nothing else,
-so no one tolerance fits them all; the CPU's own error tells what there is to expect.
+Networks amplify rounding, and gradients that are zero in theory (of a bias before a batch norm, say) consist of it, so
+no single tolerance fits them all; the CPU's own error shows what to expect.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 SLACK = 20  # two roundings of the same result differ by this much without either being wrong
-LEAST = 2e-5  # of the largest value, which is asked of no result
+LEAST = 2e-5  # of the largest value, the least tolerance
 
 
 def assert_as_close(
     what: str, actual: Tensor | None, eager: Tensor | None, true: Tensor | None, more: float = 0
 ) -> None:
-    """actual: on the device; eager: the CPU's float32; true: the CPU's float64. `more`: is allowed besides."""
+    """actual: on the device; eager: the CPU's float32; true: the CPU's float64. `more`: an additional tolerance."""
     if eager is None or true is None:
         assert actual is None
         assert eager is None
@@ -39,14 +39,14 @@ def assert_as_close(
 
 
 def assert_all_as_close(what: str, actual: Iterable, eager: Iterable, true: Iterable) -> None:
-    """Of (name, tensor) pairs."""
+    """Compares (name, tensor) pairs."""
     for (name, a), (_, e), (_, t) in zip(actual, eager, true, strict=True):
         assert_as_close(f"{what} {name}", a, e, t)
 
 
 def assert_as_close_after_steps(what: str, actual: Iterable, eager: Iterable, other: Iterable, true: Iterable) -> None:
-    """The same where errors have grown over steps: each tensor may be as far off as the CPU's worst, since which one
-    rounding hits is luck. `other`: the CPU's float32 of inputs that differ in their last bits."""
+    """Compares tensors whose errors have grown over steps: each may be as far off as the CPU's worst, because rounding
+    hits tensors by chance. `other`: the CPU's float32 of inputs that differ in their last bits."""
     tensors = list(zip(actual, eager, other, true, strict=True))
     errors = [
         (own.detach().double() - t.detach()).abs().max().item()

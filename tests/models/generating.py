@@ -1,4 +1,4 @@
-"""Kinds of ``generate()``, each with what it is called with, and how many programs one makes."""
+"""Kinds of ``generate()``, each with its arguments and the number of programs that it makes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def generated(
 
 
 def programs_of(kind: str, tokens: int = TOKENS, **more: object) -> int:
-    """How many programs it makes in this process. Its tokens are the CPU's, if nothing is drawn."""
+    """Returns the number of programs that it makes in this process. Its tokens are the CPU's, if it draws nothing."""
     torch.manual_seed(0)
     make, how = KINDS[kind][0], {**KINDS[kind][1], **more}
     model = make().eval()

@@ -17,7 +17,7 @@ from tests.models.closeness import assert_all_as_close, assert_as_close, assert_
 
 Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
-# Each optimizer as foreach and not, over the models.
+# Each optimizer with and without foreach, over the models.
 OPTIMIZERS: dict[str, Make] = {
     "resnet18": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
     "resnet50": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True, weight_decay=1e-4, foreach=False),
@@ -46,12 +46,12 @@ def double(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def nudged(x: Any) -> Any:
-    """Inputs that differ in their last bits: a computation like the CPU's own, with other roundings."""
+    """Returns inputs that differ in their last bits, so that the computation rounds differently."""
     return x * (1 + 2e-7) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
 
 def farther(a: torch.Tensor, b: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
-    """Of two losses of the CPU's; after steps one may be right by luck."""
+    """Returns the less accurate of two losses of the CPU's, because one may be right by chance."""
     return max(a, b, key=lambda loss: (loss.double() - true).abs().item())
 
 
@@ -118,7 +118,7 @@ def test_model(name: str) -> None:
 
 
 def test_dropout_draws_anew_each_step_without_compiling() -> None:
-    """With its dropout a model trains in the same program each time, and no two steps drop the same."""
+    """With dropout a model trains in the same program each time, and no two steps drop the same elements."""
     made = case("vgg16", small=True, dropout=True)
     device = Run("vgg16", made, lambda x: x.to("pjrt"))
     device.optimizer = torch.optim.SGD(device.model.parameters(), 0.0)

@@ -47,8 +47,8 @@ def test_a_static_cache(make: object, eos: int | None) -> None:
     with torch_pjrt.explain() as report:
         assert generate(moved, prompt) == generate(model, prompt)
     large = [graph for graph in report.graphs if graph.source == "compiled" and graph.nodes >= LARGE]
-    # The prompt; tokens of two kinds (transformers prepares masks ahead), each compiled as a whole, and as what
-    # all its tokens have in common; the last token's flag is another number, and an input from then on.
+    # The prompt; tokens of two kinds (transformers prepares masks ahead), each compiled as a whole and as the common
+    # part of all its tokens; the last token's flag is another number, and an input from then on.
     assert len(large) <= 6, report
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
     torch_pjrt.reset_metrics()

@@ -1,4 +1,4 @@
-"""What surrounds a training step: schedules, accumulation, averaging, the last batch of an epoch."""
+"""The code around a training step: schedules, accumulation, averaging, the last batch of an epoch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def network() -> nn.Sequential:
 
 
 def on_all(train: Callable[[nn.Module, torch.Tensor, torch.Tensor], nn.Module]) -> None:
-    """Runs `train(model, x, y)` in float32, in float64 and in strict mode on the device, and compares what it gives."""
+    """Runs `train(model, x, y)` in float32, in float64 and in strict mode on the device, and compares the results."""
     model = network()
     x, y = torch.randn(6, 8), torch.randint(0, 4, (6,))
     eager = train(copy.deepcopy(model), x, y)
@@ -135,7 +135,7 @@ def test_weight_averaging(kind: str) -> None:
 
 
 def test_gradient_scaler() -> None:
-    """The second step's gradients overflow: it is left out, and the scale halved; two good steps double it."""
+    """The second step's gradients overflow: it is skipped and the scale is halved; two good steps double it."""
     scales = []
 
     def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> nn.Module:
@@ -157,7 +157,7 @@ def test_gradient_scaler() -> None:
 
 
 def test_step_of_a_closure() -> None:
-    """LBFGS evaluates the model as often as its line search wants, and decides on values that it reads."""
+    """LBFGS evaluates the model as often as its line search needs, and decides on values that it reads."""
 
     def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> nn.Module:
         model.eval()
@@ -177,7 +177,7 @@ def test_step_of_a_closure() -> None:
 
 @pytest.mark.compiled
 def test_last_batch_of_an_epoch_compiles_once() -> None:
-    """One more program for the smaller batch, although the learning rate is another in each epoch."""
+    """The smaller batch is one more program, although each epoch has another learning rate."""
     model = network().to("pjrt")
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)

@@ -1,4 +1,5 @@
-"""The zoo: how cells are judged and kept, and a sample of those that are right in docs/zoo.json and must stay so."""
+"""The zoo: the judgment and storage of cells, and a sample of those that are right in docs/zoo.json and must stay
+so."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from zoo.reference import Reference
 from zoo.values import difference
 
 QUICK = Settings(is_timed=False)
-PARTS, IN_COLUMN = 3, 3  # three minutes: of each column so many cells, in so many tests
+PARTS, IN_COLUMN = 3, 3  # so many cells per column, in so many tests, take three minutes
 CELL = Cell("catalogue/policy", "jit", "forward", "float32")
 
 
@@ -85,7 +86,7 @@ def test_the_table_is_made_of_the_json() -> None:
 
 
 def sample() -> list[Cell]:
-    """Of each column the cells that are right in docs/zoo.json and whose names have the least checksums."""
+    """Returns, for each column, the cells that are right in docs/zoo.json and whose names have the least checksums."""
 
     def importable(name: str) -> bool:
         try:

@@ -1,4 +1,4 @@
-// The handlers of oneDNN's library, called by programs in files, from several threads at once.
+// Handlers of oneDNN's library, called by programs in files, from several threads at once.
 #include <gtest/gtest.h>
 #include <torch_pjrt/program.h>
 
@@ -21,7 +21,7 @@ std::string form(const std::string& name, const std::string& shape) {
   return R"({"name":")" + name + R"(","dtype":"float32","shape":)" + shape + R"(,"strides":[],"updated":false})";
 }
 
-// One call of a handler of the library, of x and a weight.
+// A call of a handler of the library, on x and a weight.
 struct Case {
   std::string symbol, x, weight;  // their sizes, as "4x8"
   std::string attributes, layouts;

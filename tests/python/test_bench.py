@@ -1,4 +1,4 @@
-"""The measurements that reach into the core run; what they measure is not tested here."""
+"""The measurements that use the core's internals run; their results are not tested here."""
 
 from __future__ import annotations
 

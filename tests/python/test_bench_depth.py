@@ -1,4 +1,4 @@
-"""`./dev bench depth`: the networks, and the ratios that are made of what is kept."""
+"""`./dev bench depth`: the networks, and the ratios of stored results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`./dev bench models`: what is kept on the way, and the ratios that are made of it."""
+"""`./dev bench models`: the stored results, and their ratios."""
 
 from __future__ import annotations
 

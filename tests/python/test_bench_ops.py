@@ -1,4 +1,4 @@
-"""`./dev bench ops`: what is kept on the way, and the table that is made of it."""
+"""`./dev bench ops`: the stored results, and their table."""
 
 from __future__ import annotations
 

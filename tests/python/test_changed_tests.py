@@ -1,4 +1,4 @@
-"""``./dev test --changed`` runs the tests that are nearest to what has changed, as far as two minutes reach."""
+"""``./dev test --changed`` runs the tests nearest to the changes, as many as fit into two minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tools/check_layers.py`` refuses circles, of rooms and of files."""
+"""``tools/check_layers.py`` refuses cycles of rooms and of files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "check_layers.py"
 
 @pytest.fixture
 def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Of an empty tree."""
+    """Returns the checker, with an empty tree."""
     spec = importlib.util.spec_from_file_location("check_layers", TOOL)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Each program of the documents runs by itself, as a user runs it, and prints what stands below it."""
+"""Each program of the documents runs by itself, as a user runs it, and prints the output shown below it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests import fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-# Below their programs stands what these print. Elsewhere it is what other programs print.
+# Documents whose programs are followed by their output. In others it is the output of other programs.
 PRINTED = {"composites.md", "kernels.md", "traces.md"}
 
 
@@ -50,7 +50,7 @@ PROGRAMS = list(programs())
 
 
 def packed(text: str) -> str:
-    text = re.sub(r"two_tensor\.py:\d+", "two_tensor.py", text)  # PyTorch's own, another line in each version
+    text = re.sub(r"two_tensor\.py:\d+", "two_tensor.py", text)  # PyTorch's file, whose lines differ between versions
     return re.sub(r"[\s│┃]+", " ", text).strip()
 
 
@@ -67,7 +67,7 @@ def test_it_runs_by_itself(program: Program, server: fresh.Server, tmp_path: Pat
     if "source=SOURCE" in program.text and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         pytest.skip("no C++ compiler")
     (tmp_path / "guide.py").write_text(program.text)
-    # The server's torch has not loaded the backend yet. The tests' own settings are not the users'.
+    # The server's torch has not loaded the backend yet. The tests' settings are not the users'.
     start = f"import os, runpy, torch_pjrt; os.chdir({str(tmp_path)!r}); "
     run = start + "runpy.run_path('guide.py', None, '__main__')"
     settings = {"TORCH_PJRT_COMPILE": "auto", "COLUMNS": "200"}
@@ -80,7 +80,7 @@ def test_it_runs_by_itself(program: Program, server: fresh.Server, tmp_path: Pat
 
 
 def test_the_first_program_of_the_guide(server: fresh.Server, tmp_path: Path) -> None:
-    """It trains on the device, runs nothing on the host, and loads what it saved."""
+    """It trains on the device, runs nothing on the host, and loads the model that it saved."""
     (program, *_) = (program for program in PROGRAMS if program.document.name == "device.md")
     check = "print(torch_pjrt.metrics()['host_fallbacks'], loss.device, torch.load('model.pt')['bias'].device)"
     start = f"import os, warnings\nos.chdir({str(tmp_path)!r})\nimport torch_pjrt\nwarnings.simplefilter('error')\n"

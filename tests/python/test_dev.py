@@ -1,4 +1,4 @@
-"""``./dev test``: a failure hides nothing behind it. ``./dev wheel``: what old systems can't load is no wheel."""
+"""``./dev test``: tests run on after a failure. ``./dev wheel``: a wheel that old systems can't load is refused."""
 
 from __future__ import annotations
 

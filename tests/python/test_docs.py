@@ -1,4 +1,4 @@
-"""What the documents say of the code is so: links, paths, excerpts, titles of notes, environment variables."""
+"""Claims of the documents about the code hold: links, paths, excerpts, titles of notes, environment variables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
     paths = re.findall(r"`((?:src|tests|tools|python|bench|docs|examples)/[\w./]+)`", text)
     planned = {"src/kernels", "bench/out", "docs/gpu.json"}
     missing += [path for path in paths if not (ROOT / path).exists() and path not in planned]
-    # In ARCHITECTURE.md a file of a room is named without src/.
+    # ARCHITECTURE.md names a file of a room without src/.
     short = re.findall(r"`((?:pjrt|hlo|graph|ops|device|engine)/[\w/]+\.(?:h|cpp))`", text)
     missing += [path for path in short if not (ROOT / "src" / path).exists()]
     assert not missing

@@ -22,7 +22,7 @@ def find_tests(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_each_collected_name_is_found(find_tests, request: pytest.FixtureRequest) -> None:
-    """Over everything that was collected, which is all tests in a full run."""
+    """Checks every collected test, which is all tests in a full run."""
     words = defaultdict(set)
     for item in request.session.items:
         words[item.path].update(re.findall(r"[a-z]\w+", item.name.lower()))

@@ -1,4 +1,4 @@
-"""``./dev gpu`` without a GPU: who runs the parts is tried with some that fail, hang and die; its own are rehearsed."""
+"""``./dev gpu`` without a GPU: the conductor runs parts that fail, hang and die, and a rehearsal of its own."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def part(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def conduct(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, Run]]:
-    """Runs a part; what its file says, by item."""
+    """Runs a part, and returns the content of its file by item."""
     monkeypatch.syspath_prepend(str(GPU))
     module = load("conduct")
     (tmp_path / "out").mkdir()
@@ -194,7 +194,7 @@ def test_a_run_after_another(part: Any, tmp_path: Path) -> None:
 
 
 def test_what_programs_import_leaves_flags_free() -> None:
-    """torch.testing's own forbids the process to set any more, and the next program sets some."""
+    """torch.testing freezes the process's flags, and the next program sets some."""
     imports = "import tests.decompositions.mx, smoke, torch; assert not torch.backends.flags_frozen()"
     paths = os.pathsep.join(map(str, (GPU, ROOT / "bench", ROOT)))
     done = subprocess.run([sys.executable, "-c", imports], capture_output=True, text=True, timeout=100,
@@ -203,7 +203,7 @@ def test_what_programs_import_leaves_flags_free() -> None:
 
 
 def test_the_parts_are_rehearsed(tmp_path: Path) -> None:
-    """An item or two of each, on the CPU."""
+    """An item or two of each part run on the CPU."""
     words = ["lazy arithmetic", "side streams", "x + 1", "alexnet, inference, TF32", "Llama 1B, prefill", "test_flops"]
     command = [sys.executable, GPU, "--rehearse", "--out", tmp_path, *(f"--only={word}" for word in words)]
     environment = {k: v for k, v in os.environ.items() if k != "TORCH_PJRT_COMPILE"}
@@ -321,7 +321,7 @@ def test_runs_are_joined() -> None:
 
 
 def test_the_guide_has_what_was_kept() -> None:
-    """Else: ./dev gpu --docs docs/gpu.json"""
+    """If it fails, run ./dev gpu --docs docs/gpu.json."""
     report = load("report")
     text = (ROOT / "docs/plugins.md").read_text()
     assert report.page(text, report.kept()) == text

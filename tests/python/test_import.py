@@ -1,4 +1,4 @@
-"""``import torch`` is enough, and costs next to nothing."""
+"""``import torch`` is enough to load the backend, and adds little time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_backend_adds_little_to_import_torch() -> None:
         torch._import_device_backends()  # the last thing that `import torch` does, unless told not to
         print(perf_counter() - start)
     """
-    # The least of several is what it costs; on a busy machine it takes more tries to see it.
+    # The minimum is the cost; a busy machine needs more attempts to show it.
     least = float("inf")
     for attempt in range(12):
         # The first one writes the bytecode, as a user's first import does.

@@ -1,4 +1,4 @@
-"""What torch_pjrt.metrics() counts."""
+"""The counters of torch_pjrt.metrics()."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def test_seconds_spent_in_recording() -> None:
     x = torch.ones(3, 45).to("pjrt")
     torch_pjrt.reset_metrics()
     start = time.perf_counter()
-    y = x.exp()  # of a new kind: Meta and the rule are tried
+    y = x.exp()  # a new kind of call, for which Meta and the rule run
     cold = torch_pjrt.metrics()["record_seconds"]
     assert 0 < cold <= time.perf_counter() - start
     for _ in range(1000):
         y = y * 0.5
     spent = time.perf_counter() - start
-    # 16 calls are timed and stand for the others; one of them may be a slow one.
+    # 16 calls are timed and stand for the others; one of them may be slow.
     assert cold < torch_pjrt.metrics()["record_seconds"] < 30 * spent
 
 
@@ -137,7 +137,7 @@ def test_bytes_between_host_and_device() -> None:
 
 @pytest.mark.compiled
 def test_a_number_that_changes_is_compiled_twice_at_most() -> None:
-    shape = (1, 7, 1, 1009, 1)  # of no other test: a number that changed since then would be an input at once
+    shape = (1, 7, 1, 1009, 1)  # unique to this test: a number that has changed before would become an input
     x = torch.ones(shape).to("pjrt")
     torch_pjrt.reset_metrics()
     for step in range(6):
@@ -155,7 +155,7 @@ def test_a_host_fallback_is_counted_by_op_and_warned_of_once() -> None:
         assert torch.ops.metrics_test.unknown(x).tolist() == [1, 3, 1, 4]
     assert torch_pjrt.metrics()["host_fallbacks"] == {"metrics_test::unknown": 2}
     messages = [str(w.message) for w in seen if "[metrics_test::unknown]" in str(w.message)]
-    assert len(messages) <= 1  # of a call through torch.ops the C++ library may say it
+    assert len(messages) <= 1  # the C++ library may warn of a call through torch.ops
     assert all("torch_pjrt.metrics()['host_fallbacks'] counts each case" in m and __file__ in m for m in messages)
 
 

@@ -1,4 +1,4 @@
-"""docs/ops.md says what does each op now."""
+"""docs/ops.md is up to date: it says how each op runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from tests.module_at import module_at
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY = 16  # of the rows that say "rule" or "decomposition", one of so many is made again
-OTHERS = 4  # of the others one of so many
+EVERY = 16  # one row in this many is checked, of those with "rule" or "decomposition"
+OTHERS = 4  # one in this many of the others
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""python/torch_pjrt/_C.pyi, by which mypy knows the C++ core, is what the bindings say."""
+"""python/torch_pjrt/_C.pyi, by which mypy knows the C++ core, matches the bindings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""to_graph and to_stablehlo: programs as text, without running them; and the walk in ARCHITECTURE.md is still true."""
+"""to_graph and to_stablehlo: programs as text, without running them; and the example in ARCHITECTURE.md is up to
+date."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ module @"graph" {
 
 
 def without_lines(text: str) -> str:
-    """A call keeps the line that first recorded it; another test may have been there before."""
+    """Removes lines: a call keeps the line that first recorded it, which may be in another test."""
     return re.sub(r'  # \S+:\d+$| loc\("[^"]*":\d+:0\)', "", text, flags=re.MULTILINE)
 
 
@@ -139,7 +140,7 @@ def test_a_module_on_another_device() -> None:
 
 
 def test_compiled_functions_are_refused() -> None:
-    """Their calls record nothing: what was shown was a program that hands back its argument."""
+    """Their calls record nothing, so that an empty program would be shown."""
     x = torch.ones(3)
     by_method = torch.nn.Linear(3, 3)
     by_method.compile(backend="pjrt")

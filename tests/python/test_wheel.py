@@ -94,9 +94,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel, and with what this one has but its link to the checkout.
+    """Returns a new environment with the wheel, and with the packages of this one except its link to the checkout.
 
-    pip finds there whatever the wheel depends on, in the versions that it asks for, or fails: it has no index.
+    pip finds the wheel's dependencies there in the required versions, or fails: it has no index.
     """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
@@ -124,7 +124,7 @@ def test_it_works_without_the_checkout(python: Path, tmp_path: Path) -> None:
 
 
 def test_it_brings_pjrt_run_and_the_library_for_cpp(python: Path, tmp_path: Path) -> None:
-    """docs/files.md needs no checkout: from the command line, by a compiler's options, and by CMake."""
+    """docs/files.md needs no checkout: by the command line, by a compiler's options, and by CMake."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
     clean["VIRTUAL_ENV"] = str(python.parents[1])
     clean["TORCH_PJRT_CACHE"] = "0"
@@ -201,7 +201,7 @@ def test_its_page_links_to_the_repository_where_that_is_named() -> None:
 
 
 def test_it_needs_nothing_that_old_systems_lack(wheel: Path) -> None:
-    """RHEL 8 and 9, Ubuntu 20.04 and 22.04. The tool names what others lack."""
+    """The systems are RHEL 8 and 9, Ubuntu 20.04 and 22.04. The tool names symbols that others lack."""
     command = [sys.executable, ROOT / "tools/oldest_system.py"]
     assert ran(*command, "manylinux_2_28", wheel) == ""
     refused = subprocess.run([*command, "manylinux_2_17", wheel], capture_output=True, text=True)
@@ -213,7 +213,7 @@ def test_it_needs_nothing_that_old_systems_lack(wheel: Path) -> None:
 
 @pytest.fixture
 def joined(wheel: Path, tmp_path: Path) -> Path:
-    """The wheel, joined with one that has another version's core: a file that no torch could load."""
+    """Returns the wheel, joined with one that has another version's core: a file that no torch could load."""
     other = tmp_path / "other" / wheel.name
     other.parent.mkdir()
     major, minor = (int(number) for number in torch.__version__.split(".")[:2])

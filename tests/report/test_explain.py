@@ -1,4 +1,4 @@
-"""What torch_pjrt.explain() tells."""
+"""The reports of torch_pjrt.explain()."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _nothing_pending() -> Iterator[None]:
 
 
 def line() -> int:
-    """The caller's."""
+    """Returns the caller's line."""
     frame = inspect.currentframe()
     assert frame
     assert frame.f_back
@@ -39,7 +39,7 @@ def line() -> int:
 
 
 def new(report: Report) -> GraphRun:
-    """The only graph of the report that was compiled."""
+    """Returns the only graph of the report that was compiled."""
     [run] = [run for run in report.graphs if run.source == "compiled"]
     return run
 
@@ -61,7 +61,7 @@ def test_each_run_with_its_cause_line_size_and_program() -> None:
     assert (first.file, first.line) == (__file__, at)
     assert first.place == f"{HERE}:{at}"
     assert {first.cause, second.cause} == {"read of an element"}
-    # exp and sum, and the y of the first turn is a result
+    # exp and sum, and the y of the first iteration is a result
     assert (first.nodes, first.arguments, first.results) == (2, 1, 1)
     assert (first.argument_bytes, first.result_bytes) == (61 * 3 * 4, 61 * 4)
     assert first.source == "compiled"
@@ -186,7 +186,7 @@ def test_another_tensor_that_is_held() -> None:
 def test_a_graph_like_no_other() -> None:
     x = torch.ones(73).to("pjrt")
     with torch_pjrt.explain() as report:
-        # The tests of ops ran before this one in the process, each a graph of one op or two.
+        # Earlier tests of ops in this process left graphs of one op or two.
         torch.special.i0e(x).logaddexp(x).atan2(x).hypot(x).xlogy(x).copysign(x).cpu()
     assert new(report).resembles is None
     assert new(report).differences == ()
@@ -258,7 +258,7 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_number_in_the_place_of_a_tensor() -> None:
-    """A number may begin with a sign, as no type does."""
+    """A number may begin with a sign, unlike a type."""
     x = torch.ones(3, 83).to("pjrt")
     with torch_pjrt.explain() as report:
         (x.sin() - (-1.5)).cos().cpu()

@@ -1,4 +1,4 @@
-"""The PyTorch profiler sees what the device does: recording, compiling, executing, waiting, copies."""
+"""The PyTorch profiler shows the device's work: recording, compiling, executing, waiting, copies."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_compile_is_inside_the_read_that_needs_it() -> None:
 
 @pytest.mark.compiled
 def test_the_device_among_the_activities(capfd: pytest.CaptureFixture[str]) -> None:
-    """What PyTorch's tutorials write for other devices; it asks for events of the device around each op."""
+    """PyTorch's tutorials do this for other devices; it asks for events of the device around each op."""
     x = torch.rand(4, 9, device=DEVICE)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], acc_events=True) as p:
         (x.tan() @ x.t()).sum().item()
