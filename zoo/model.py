@@ -105,7 +105,10 @@ def model(name: str) -> Model:
 
 def matching(pattern: str) -> Iterator[tuple[str, str | None]]:
     """Yields (name, None) of each model whose name contains or matches the pattern; (family, reason) if absent."""
+    head, slash, _ = pattern.partition("/")
     for name in FAMILIES:
+        if slash and not fnmatch.fnmatch(name, f"*{head}"):
+            continue  # its library may take long to import
         try:
             names = list(family(name))
         except Absent as reason:

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import zoo.model
 from zoo import kept, table
 from zoo.cell import Cell, columns
 from zoo.conduct import Worker, conduct
 from zoo.entries import Settings
-from zoo.model import FAMILIES, Absent, family, model
+from zoo.model import FAMILIES, Absent, Model, family, matching, model
 from zoo.reference import Reference
 from zoo.values import difference
 
@@ -50,6 +51,24 @@ def test_a_model_is_the_same_each_time(what: str) -> None:
     name = next(name for name, value in again.eager[0].items() if value.is_floating_point())
     again.eager[0][name] += 1
     assert name in right.wrong(again.eager[0])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "families"),
+    [("catalogue/lstm", ["catalogue"]), ("vision/", ["torchvision"]), ("torch*/r*", ["torch_nn", "torchvision"])],
+)
+def test_only_families_that_are_asked_for_are_imported(
+    pattern: str, families: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def imported(name: str) -> dict[str, Model]:
+        asked.append(name)
+        return {}
+
+    monkeypatch.setattr(zoo.model, "family", imported)
+    assert list(matching(pattern)) == []
+    assert asked == families
 
 
 def test_a_cell_cannot_take_others_with_it() -> None:
