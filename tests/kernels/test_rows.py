@@ -92,3 +92,10 @@ def test_which_they_are() -> None:
     assert not any(f"torch_pjrt.{kernel}" in text(rows(FEW).to("pjrt")) for kernel in KERNELS)
     halves = text(rows(dtype=torch.float16).to("pjrt"))  # summed as float32
     assert not any(f"torch_pjrt.{kernel}" in halves for kernel in ("softmax", "layer_norm"))
+
+
+def test_a_mean_is_one_call() -> None:
+    text = _C.stablehlo([rows().to("pjrt").mean(-1)], for_cpu=True)
+    assert 'op = "mean"' in text
+    assert "divide" not in text
+    assert "divide" in _C.stablehlo([rows().to("pjrt").mean(0)], for_cpu=True)

@@ -5,6 +5,7 @@
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
+#include <ATen/ops/mean.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/sum.h>
@@ -91,7 +92,7 @@ void do_layer_norm_backward(const Tensors& tensors, const RowAttributes& attribu
   });
 }
 
-// Operand: rows. Result: the sum of each row, or its maximum or minimum.
+// Operand: rows. Result: the sum of each row, or its mean, maximum or minimum.
 void do_reduce_rows(const Tensors& tensors, const RowAttributes& attributes) {
   const auto op = *attributes.get<std::string_view>("op");
   const at::Tensor& x = tensors.operands.at(0);
@@ -100,6 +101,8 @@ void do_reduce_rows(const Tensors& tensors, const RowAttributes& attributes) {
     at::Tensor result = tensors.results.at(0);
     if (op == "add") {
       at::sum_out(result, x, 1);
+    } else if (op == "mean") {
+      at::mean_out(result, x, 1);
     } else if (op == "maximum") {
       at::amax_out(result, x, 1);
     } else {

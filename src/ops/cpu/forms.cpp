@@ -127,17 +127,10 @@ Value halved(Emit& e, std::string_view op, Value x) {
   return x;
 }
 
-// Returns the first of the dimensions where they are the last ones and others are kept, else the rank.
-int64_t axis_of(const Value& x, Dims dims) {
-  std::sort(dims.begin(), dims.end());
-  const auto kept = x.rank() - static_cast<int64_t>(dims.size());
-  return kept > 0 && !dims.empty() && dims.front() == kept ? kept : x.rank();
-}
-
 }  // namespace
 
 Value CpuForms::sum(Emit& e, const Value& x, const Dims& dims) const {
-  if (auto of_rows = library_reduced_rows(e, "add", x, axis_of(x, dims))) return *of_rows;
+  if (auto of_rows = library_reduced_rows(e, "add", x, dims)) return *of_rows;
   const Value zero = e.zeros({x.element(), {}});
   if (auto in_parts = reduced_in_parts(e, "add", x, zero, dims)) return *in_parts;
   return e.reduce("add", x, zero, dims);
@@ -154,7 +147,7 @@ Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Valu
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
     return Forms::extreme(e, op, x, identity, dims);
   }
-  if (auto of_rows = library_reduced_rows(e, op, x, axis_of(x, dims))) return *of_rows;
+  if (auto of_rows = library_reduced_rows(e, op, x, dims)) return *of_rows;
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
   if (!last) return Forms::extreme(e, op, x, identity, dims);

@@ -50,7 +50,10 @@ std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Va
   return e.reshape(dx[0], y.dims());
 }
 
-std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, int64_t axis) {
+std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, Dims dims) {
+  std::sort(dims.begin(), dims.end());
+  const int64_t axis = x.rank() - static_cast<int64_t>(dims.size());
+  if (axis == 0 || dims.empty() || dims.front() != axis) return {};
   if (x.element() == ElementType::kBF16 || !is_the_librarys(e, {&x}, axis)) return {};
   const Value rows = table(e, x, axis);
   const Values result =

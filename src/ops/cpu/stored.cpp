@@ -16,6 +16,8 @@ constexpr std::string_view kDialect = "stablehlo.";
 // The cost in additions and element reads from which a value is stored. Cheaper values are computed again as fast as
 // they are read.
 constexpr double kLeastCost = 5;
+// The code of a longer loop, which XLA unrolls, leaves the instruction cache.
+constexpr int32_t kLongestChain = 256;
 // A call takes a microsecond, in which fewer elements than these are computed.
 constexpr double kLeastElements = 1024;
 constexpr size_t kImages = 4;  // the rank of a batch of images
@@ -111,6 +113,7 @@ struct Statement {
   double elements = 1;
   int32_t common = -1;  // the first statement that all its readers are fused into, or lead to; -1: none
   int32_t depth = 0;    // in the tree that `common` makes
+  int32_t chain = 0;    // the cost of the longest path of arithmetic that is fused into it
   bool read = false, stored = false;
   bool is_constant = false;  // XLA folds computations on constants
   bool is_fused() const { return cost >= 0 && !stored; }
@@ -148,7 +151,10 @@ class Block {
     std::string text;
     for (size_t i = 0; i < all_.size(); ++i) {
       Statement& s = all_[i];
+      for (const int32_t operand : s.operands) s.chain = std::max(s.chain, all_[static_cast<size_t>(operand)].chain);
+      s.chain = s.cost < 0 ? 0 : s.chain + s.cost;
       s.stored = is_worth_it(static_cast<int32_t>(i));
+      if (s.stored) s.chain = 0;
       write(text, s);
     }
     return text;
@@ -179,12 +185,12 @@ class Block {
     return a;
   }
 
-  // Returns whether the value is read by more than one kernel and cheaper to read than to compute.
+  // Returns whether the value ends a long chain, or is read by more than one kernel and cheaper to read than to compute.
   bool is_worth_it(int32_t at) const {
     const Statement& s = all_[static_cast<size_t>(at)];
-    if (s.cost <= 0 || s.is_constant || !s.read || s.common >= 0) return false;
+    if (s.cost <= 0 || s.is_constant || !s.read) return false;
     if (s.elements < kLeastElements || (images_last_ && dims_in(s.type).size() >= kImages)) return false;
-    return cost_of_one(at) >= kLeastCost;
+    return s.chain >= kLongestChain || (s.common < 0 && cost_of_one(at) >= kLeastCost);
   }
 
   // Returns the cost of an element, counted up to kLeastCost: the arithmetic that is fused into it, and the values

@@ -5,7 +5,8 @@
 // the time to compile it as well. So the text of a program says what is stored, by one rule: a value that is computed by arithmetic,
 // that more than one kernel reads, and that costs more than a few additions and reads (kLeastCost), is given to a call that XLA
 // knows nothing of. The call gives it back in the memory where it lies: a microsecond, and no copy. Whoever reads it begins from there,
-// so what is computed from it is cheap again, and a chain is cut where it has become long.
+// so what is computed from it is cheap again, and a chain is cut where it has become long. A chain that one kernel computes is cut
+// where its loop becomes too long for the instruction cache (kLongestChain).
 //
 // Which kernels read a value is asked of the graph: where all its readers are fused into one, its immediate post-dominator, it is
 // on the way there, and stored there if at all. What autograd saves, a softmax's exponentials and the gates of an unrolled cell come

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ops/rule/dims.h"
+#include "ops/rule/rows.h"
 
 namespace tpjrt::ops {
 
@@ -166,6 +167,7 @@ Value Emit::mean(const Value& x, const Dims& dims) {
   int64_t count = 1;
   for (int64_t d : dims) count *= x.dim(d);
   return upcast(x, [&](const Value& y) {
+    if (auto of_rows = library_reduced_rows(*this, "mean", y, dims)) return *of_rows;
     Value total = sum(y, dims);
     return div(total, splat(static_cast<double>(count), total.type));
   });

@@ -14,8 +14,8 @@ namespace tpjrt::ops {
 // ops/cpu/library_rows.cpp
 std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log);
 std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log);
-// `op`: "add", "maximum" or "minimum".
-std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, int64_t axis);
+// `op`: "add", "mean", "maximum" or "minimum". Nothing where dims are not the last ones, or all.
+std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, Dims dims);
 // The rows, and of each its mean and 1 / deviation. Weight and bias may be nothing.
 std::optional<Values> library_layer_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, int64_t axis,
                                          double eps);

@@ -58,6 +58,16 @@ def test_a_chain_is_cut_where_it_has_become_long() -> None:
     assert 3 <= stored(chain) <= 6
 
 
+def test_a_long_chain_of_one_kernel_is_cut() -> None:
+    def chain(x: Tensor, links: int) -> Tensor:
+        for _ in range(links):
+            x = x * 0.5 + 1
+        return x.sum(0)
+
+    assert stored(lambda x: chain(x, 100)) == 0
+    assert stored(lambda x: chain(x, 300)) == 2
+
+
 def test_values_in_loops() -> None:
     def loop(x: Tensor) -> tuple[Tensor, ...]:
         def body(i: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
