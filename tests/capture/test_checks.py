@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,3 +219,37 @@ def test_a_check_in_a_composite() -> None:
     torch.testing.assert_close(call(DEFINITE), torch.linalg.cholesky(DEFINITE) * 2)
     with pytest.raises(torch.linalg.LinAlgError, match="leading minor of order 1"):
         call(-DEFINITE)
+
+
+def test_checks_of_items(tmp_path: Path) -> None:
+    def fn(lengths: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        if lengths.max().item() > x.shape[1]:
+            raise ValueError(f"lengths go to {x.shape[1]} at most")
+        if x.abs().max().item() >= 100 or (lengths < 0).any().item():
+            raise IndexError("out of range")
+        return x * lengths[:, None]
+
+    right = torch.tensor([3, 2]), torch.ones(2, 3)
+    torch_pjrt.export(fn, right).save(tmp_path / "checked.pjrt")
+    for call in (torch_pjrt.jit(fn, right), torch_pjrt.compile_step(fn), torch_pjrt.load(tmp_path / "checked.pjrt")):
+        torch.testing.assert_close(call(*right), fn(*right))
+        for lengths, x, said in ((4, 1.0, "go to 3 at most"), (3, -200.0, "out of range"), (-1, 1.0, "out of range")):
+            with pytest.raises((ValueError, IndexError, RuntimeError), match=said):
+                call(torch.tensor([lengths, 2]), torch.full((2, 3), x))
+
+
+@pytest.mark.parametrize("way", ["jit", "compile_step", "export"])
+def test_a_covariance_with_weights(way: str) -> None:
+    def fn(x: torch.Tensor, f: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        both = torch.cov(x, fweights=f, aweights=a), torch.cov(x, correction=0, aweights=a)
+        return (*both, torch.cov(x, fweights=f), x[0].cov(aweights=a))
+
+    right = torch.randn(3, 5), torch.tensor([1, 2, 0, 3, 1]), torch.rand(5)
+    call = WAYS[way](fn, right)
+    torch.testing.assert_close(call(*right), fn(*right))
+    with pytest.raises(RuntimeError, match=r"cov\(\): fweights cannot be negative"):
+        call(right[0], -right[1], right[2])
+    with pytest.raises(RuntimeError, match=r"cov\(\): weights sum to zero"):
+        call(right[0], right[1], right[2] * 0)
+    with pytest.raises(RuntimeError, match=r"cov\(\): expected fweights to have integral dtype"):
+        WAYS[way](lambda x, a: torch.cov(x, fweights=a), right[::2])(*right[::2])

@@ -163,3 +163,29 @@ def test_what_rests_on_more_has_no_value(value: Callable[..., torch.Tensor], dev
         torch_pjrt.compile_step(lambda x: x + 1 if value(x, kept) > 0 else x)(torch.ones(3, device=device))
     with pytest.raises(torch_pjrt.CaptureError, match="needs the value of a tensor"):
         torch_pjrt.compile_step(lambda x: x * int(value(x, kept)))(torch.ones(3, device=device))
+
+
+def test_shapes_that_depend_on_known_data() -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        places = torch.arange(5, device=x.device)
+        mask = torch.ones(5, 2, device=x.device)
+        mask[3] = 0
+        written, known = x.clone(), torch.zeros(5, device=x.device)
+        written[places > 2] = torch.ones(2, device=x.device)
+        known[places > 2] = x[:2]
+        parts = torch.tensor_split(x, torch.tensor([2, 3]))
+        return x[places % 2 == 0], x[mask.nonzero()[:, 0]], torch.unique(places // 2), written, known, *parts
+
+    for device in DEVICES:
+        x = torch.rand(5, device=device)
+        for fast in (torch_pjrt.compile_step(fn), torch_pjrt.jit(fn, (x,))):
+            for _ in range(2):
+                torch.testing.assert_close(fast(x), fn(x.cpu()) if device == "pjrt" else fn(x), check_device=False)
+
+
+def test_shapes_that_depend_on_data_say_where() -> None:
+    for fn in (lambda x: x[x > 0], torch.nonzero, lambda x: torch.tensor_split(x, (x > 0).long())):
+        with pytest.raises(
+            torch_pjrt.CaptureError, match=r"(torch\.where|numbers).*\(at .*test_constants\.py:\d+\)|nonzero"
+        ):
+            torch_pjrt.jit(fn, (torch.ones(3),))

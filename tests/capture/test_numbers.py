@@ -74,7 +74,9 @@ def test_numbers_that_are_tensors_in_an_operator() -> None:
     assert fast.captures == 1
 
 
-@pytest.mark.parametrize("read", [float, bool, lambda lr: lr.item() > 0, lambda lr: torch.ones(2).clamp(max=int(lr))])
+@pytest.mark.parametrize(
+    "read", [float, bool, lambda lr: bool(lr.item() > 0), lambda lr: torch.ones(2).clamp(max=int(lr))]
+)
 def test_a_learning_rate_that_is_read(read: Callable[[torch.Tensor], Any]) -> None:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), torch.tensor(0.1))
@@ -85,3 +87,39 @@ def test_a_learning_rate_that_is_read(read: Callable[[torch.Tensor], Any]) -> No
 
     with pytest.raises(torch_pjrt.CaptureError, match=r"SGD\.param_groups\[0\]\['lr'\], make this a Python float"):
         torch_pjrt.compile_step(step)(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d])
+def test_a_batch_norm_that_averages_over_all_batches(kind: type[nn.Module]) -> None:
+    eager, ours = kind(3, momentum=None), kind(3, momentum=None)
+    step = torch_pjrt.compile_step(lambda x: ours(ours(x)))
+    for _ in range(3):
+        x = torch.randn((4, 3, 2, 2)[: 4 if kind is nn.BatchNorm2d else 2])
+        torch.testing.assert_close(step(x), eager(eager(x)))
+        torch.testing.assert_close(ours.state_dict(), eager.state_dict())
+    assert step.captures == 1
+    assert ours.momentum is None
+    torch.testing.assert_close(torch_pjrt.jit(ours.eval(), (x,))(x), eager.eval()(x))
+    torch.testing.assert_close(ours.state_dict(), eager.state_dict())
+
+
+INTEGERS: list[Callable[[torch.Tensor], Any]] = [
+    lambda n: torch.zeros(n.max().item()),
+    lambda n: n + n.max().item(),
+    lambda n: n == n.max().item(),
+    lambda n: [1, 2, 3][n.max().item()],
+    lambda n: range(n.max().item()),
+    lambda n: n[: n.max().item()],
+    lambda n: n * max(n.max().item(), 1),
+    lambda n: n * (n.max().item() // 2),
+    lambda n: {1: n, 2: n}[n.max().item()],
+    lambda n: n * len(f"{n.max().item()}"),
+    lambda n: n if (n > 0).all().item() else -n,
+    lambda n: n.max().item(),
+]
+
+
+@pytest.mark.parametrize("at", range(len(INTEGERS)))
+def test_integers_that_only_a_run_has(at: int) -> None:
+    with pytest.raises(torch_pjrt.CaptureError, match=r"only a run"):
+        torch_pjrt.jit(INTEGERS[at], (torch.tensor([1, 2]),))

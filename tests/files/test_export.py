@@ -432,3 +432,25 @@ def test_a_file_from_before_parameters_had_kinds() -> None:
         program.positional({"deep": (x,)}, pair, more[0])
     with pytest.raises(TypeError, match="last is missing"):
         program.keywords({"deep": (x,)}, pair)
+
+
+def test_buffers_with_gaps_and_overlaps(tmp_path: Path) -> None:
+    class Held(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("spread", torch.randn(3, 1).expand(3, 4))
+            self.register_buffer("every_other", torch.randn(8)[::2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.every_other.add_(1)
+            return x + self.spread + self.every_other
+
+    held, x = Held(), torch.randn(3, 4)
+    exported = torch_pjrt.export(held, x)
+    exported.add("twice", lambda x: 2 * held(x), x)
+    exported.save(tmp_path / "held.pjrt")
+    program = torch_pjrt.load(tmp_path / "held.pjrt")
+    assert held.spread.stride() == (1, 0)
+    assert set(program.state()) == {"spread", "every_other"}
+    torch.testing.assert_close(program(x), held(x))
+    torch.testing.assert_close(program.twice(x), 2 * held(x))

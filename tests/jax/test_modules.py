@@ -57,6 +57,16 @@ def test_running_statistics_are_returned(x):
         close(new_state[name], buffer)
 
 
+def test_a_batch_norm_that_averages_over_all_batches(x):
+    module, eager = nn.BatchNorm1d(3, momentum=None), nn.BatchNorm1d(3, momentum=None)
+    f, params, state = as_jax(module)
+    for scale in (1.0, 2.0):
+        y, state = jax.jit(f)(params, state, scale * x)
+        expected = eager(torch.from_numpy(np.asarray(scale * x).copy()))
+        np.testing.assert_allclose(y, expected.detach(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(state["running_var"], eager.running_var, rtol=1e-5)
+
+
 def test_counters_are_converted_and_told_of(x):
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
     told = r"the counter '1.num_batches_tracked' and 1 more is of dtype torch.int64.*it is torch.int32 in the state"

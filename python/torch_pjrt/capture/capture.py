@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.capture.attributes import Assigned, Attributes, Text, check_same
+from torch_pjrt.capture.composed import cumulative_momenta
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.gradients import Giving, Look, Plan, owners
 from torch_pjrt.capture.kept import mark
@@ -25,7 +26,7 @@ from torch_pjrt.capture.recording import (
     State,
     recording,
 )
-from torch_pjrt.capture.scalars import Number
+from torch_pjrt.capture.scalars import Integer, Number
 from torch_pjrt.capture.stand_ins import CPU, LIST, SINGLE, TUPLE
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
@@ -34,6 +35,7 @@ from torch_pjrt.program.assertions import taken
 from torch_pjrt.program.registered import is_registered
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
+from torch_pjrt.program.stack import place_of
 from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_compound, leaves, leaves_of
 
 # Held while a function is captured, when placeholders replace the parameters of its modules: threads may share modules,
@@ -155,6 +157,7 @@ def _run_once(
                 for i, each in enumerate(inputs):
                     pin = lambda each=each: pinned.add(each)  # noqa: E731
                     numbers[each] = Number(vector[i], each.read(found), pin)
+        stack.enter_context(cumulative_momenta(found.modules))
         inside = stack.enter_context(Substitution(found, mode, numbers))
         if watch is not None:
             stack.enter_context(watch)
@@ -165,12 +168,11 @@ def _run_once(
             with mode:
                 result = fn(*args, **kwargs)
         except ValueNeeded as error:
-            if not inside.tensors_in_groups:
-                raise
             names = " or ".join(inside.tensors_in_groups)
-            raise ValueNeeded(
-                f"{error}. If it is that of {names}, make this a Python float: 'lr' is an input of the program then"
-            ) from error
+            cure = f". If it is that of {names}, make this a Python float: 'lr' is an input of the program then"
+            raise ValueNeeded(f"{error}{cure if names else ''}{place_of(error)}") from error
+        except CaptureError as error:
+            raise type(error)(f"{error}{place_of(error)}") from error
         mode.asserted = taken()
         mode.check_memory()
         mode.check_borrowed()
@@ -193,7 +195,7 @@ def _run_once(
             )
         flat = [x for leaf in given_back for x in (leaves([leaf]) if is_compound(leaf) else [leaf])]
         templates = [Template(leaf) if is_compound(leaf) else None for leaf in given_back]
-    if any(isinstance(leaf, Number) for leaf in flat):
+    if any(isinstance(leaf, (Number, Integer)) for leaf in flat):
         raise CaptureError("the function returns a number that only a run has (Tensor.item()): return the tensor")
     devices = [mode.home, *(piece.real.device for piece in mode.pieces if piece.container is not None)]
     home = next((device for device in devices if device.type != "cpu"), CPU)

@@ -19,8 +19,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
+from torch_pjrt.capture.composed import COMPOSED, of_known_values
 from torch_pjrt.capture.kept import Made
-from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, read_numbers
+from torch_pjrt.capture.scalars import Integer, Number, apply, check_integers, concrete, holds_number, read_numbers
 from torch_pjrt.capture.stand_ins import CPU, check_leaf, known_value, like
 from torch_pjrt.capture.ties import Place
 from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
@@ -51,6 +52,10 @@ READS = {
     T.__bool__, T.__float__, T.__int__, T.__index__, T.__complex__, T.__format__, T.__repr__, T.tolist, T.numpy,
     T.is_nonzero, T.__array__, T.__contains__,
 }  # fmt: skip
+OF_DATA = (
+    ". Keep all elements and choose by torch.where or weights, call it outside, or leave the function to "
+    'torch.compile(backend="pjrt"), which is cut at such calls'
+)
 MOVES = {T.cpu: "cpu", T.cuda: "cuda"}
 
 
@@ -426,12 +431,16 @@ class Recording(TorchFunctionMode):
         if func is T.item and args[0].is_floating_point():
             with torch.no_grad():
                 return Number(args[0].detach().double().reshape(()))
+        check_integers((args, kwargs))
         if func in READS or func is T.item:
             known = known_value(args[0])
             if known is not None:
                 return func(known, *args[1:], **kwargs)
             if func is T.__bool__ and (truth := assumed(args[0])) is not None:
                 return truth
+            if func is T.item and not args[0].is_complex():
+                with torch.no_grad():
+                    return Integer(args[0].detach().reshape(()))
             raise ValueNeeded(
                 f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
                 "tensor, and read it outside"
@@ -442,6 +451,8 @@ class Recording(TorchFunctionMode):
                 f"{reaches_beside(func.__name__, name)}: use slices and indices, or pass the tensor that the memory "
                 "belongs to"
             )
+        if func in COMPOSED and (result := COMPOSED[func](*args, **kwargs)) is not NotImplemented:
+            return result
         args, kwargs = read_numbers(func.__name__, args, kwargs)
         if holds_number((args, kwargs)):
             result = apply(func.__name__, args, kwargs)
@@ -451,10 +462,12 @@ class Recording(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except NotImplementedError as error:
-            name = getattr(func, "__name__", str(func))
-            needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
-            kind = ValueNeeded if needs_value else CaptureError
-            raise kind(f"{name} can't be part of a program: {error}") from error
+            if (result := of_known_values(func, args, kwargs)) is NotImplemented:
+                name = getattr(func, "__name__", str(func))
+                needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
+                kind = ValueNeeded if needs_value else CaptureError
+                cure = OF_DATA if "depends on data" in str(error) else ""
+                raise kind(f"{name} can't be part of a program: {error}{cure}") from error
         if func is T.to or func is getattr(T, "pjrt", None):
             result = self.arrived(func, args, kwargs, result)
         found = pytree.tree_leaves(result)

@@ -7,6 +7,7 @@ precision.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -91,23 +92,29 @@ class Number(torch.SymFloat):
     def __pos__(self) -> Any:
         return self
 
-    def __eq__(self, other: object) -> bool:
-        return self.concrete() == (other.concrete() if isinstance(other, Number) else other)
+    def compare(self, op: Callable[[Any, Any], Any], other: Any) -> Any:
+        """A traced tensor where only a run has a value, which a check may read (program/checks.py)."""
+        if self.value is None or (isinstance(other, (Number, Integer)) and other.value is None):
+            return op(self.tensor, tensor_of(other))
+        return op(self.concrete(), other.concrete() if isinstance(other, Number) else other)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    def __eq__(self, other: object) -> Any:
+        return self.compare(operator.eq, other)
 
-    def __lt__(self, other: Any) -> bool:
-        return self.concrete() < float(other)
+    def __ne__(self, other: object) -> Any:
+        return self.compare(operator.ne, other)
 
-    def __le__(self, other: Any) -> bool:
-        return self.concrete() <= float(other)
+    def __lt__(self, other: Any) -> Any:
+        return self.compare(operator.lt, other)
 
-    def __gt__(self, other: Any) -> bool:
-        return self.concrete() > float(other)
+    def __le__(self, other: Any) -> Any:
+        return self.compare(operator.le, other)
 
-    def __ge__(self, other: Any) -> bool:
-        return self.concrete() >= float(other)
+    def __gt__(self, other: Any) -> Any:
+        return self.compare(operator.gt, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self.compare(operator.ge, other)
 
     def __bool__(self) -> bool:
         return self.concrete() != 0.0
@@ -135,6 +142,63 @@ class Number(torch.SymFloat):
 
     def __format__(self, spec: str) -> str:
         return format(self.concrete(), spec)
+
+
+class Integer(torch.SymInt):
+    """An integer or a bool that only a run has (``Tensor.item()``). A check may compare it, and no more."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.value = tensor, None
+
+    @property
+    def node(self) -> Any:  # that all methods of SymInt ask for
+        raise ValueNeeded(
+            "Tensor.item needs the value of a tensor, and only a run of the program has it: return the tensor, and "
+            "read it outside"
+        )
+
+    def __eq__(self, other: object) -> Any:
+        return operator.eq(self.tensor, tensor_of(other))
+
+    def __ne__(self, other: object) -> Any:
+        return operator.ne(self.tensor, tensor_of(other))
+
+    def __lt__(self, other: Any) -> Any:
+        return operator.lt(self.tensor, tensor_of(other))
+
+    def __le__(self, other: Any) -> Any:
+        return operator.le(self.tensor, tensor_of(other))
+
+    def __gt__(self, other: Any) -> Any:
+        return operator.gt(self.tensor, tensor_of(other))
+
+    def __ge__(self, other: Any) -> Any:
+        return operator.ge(self.tensor, tensor_of(other))
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor != 0)
+
+    def __hash__(self) -> int:
+        return hash(self.node)
+
+
+for _asked in ("int", "index", "float", "repr", "str", "format", "trunc", "round", "floor", "ceil", "complex"):
+    setattr(Integer, f"__{_asked}__", lambda self, *_: self.node)
+
+
+def tensor_of(value: Any) -> Any:
+    return value.tensor if isinstance(value, (Number, Integer)) else value
+
+
+def check_integers(value: Any) -> None:
+    """Raises ValueNeeded where one is given to a function of PyTorch's."""
+    if isinstance(value, Integer):
+        value.node  # noqa: B018
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            check_integers(each)
+    elif isinstance(value, dict):
+        check_integers(list(value.values()))
 
 
 def holds_number(value: Any) -> bool:

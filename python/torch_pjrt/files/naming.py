@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from torch_pjrt.capture.finding import DEEPEST, Found, is_foreign
+from torch_pjrt.program.subclasses import is_compound
 
 HYPERPARAMETERS = "hyperparameters"
 RANDOM_STATE = "random_state"
@@ -52,6 +54,12 @@ def _held(fn: Any) -> Iterator[tuple[str, Any]]:
             yield name, fn.__globals__[name]
 
 
+def has_gaps(tensor: torch.Tensor) -> bool:
+    """Whether there are gaps or overlaps in the tensor's memory."""
+    is_plain = tensor.layout == torch.strided and not is_compound(tensor)
+    return is_plain and not torch.ops.aten.is_non_overlapping_and_dense(tensor)
+
+
 class Names:
     """The names of tensors, by identity: one name for each, with aliases for tensors that have several.
 
@@ -65,6 +73,7 @@ class Names:
         self.tensors: dict[str, torch.Tensor] = {}
         self.followers: dict[str, list[torch.Tensor]] = {}  # the tensors behind aliases
         self.optimizers: dict[int, str] = {}  # prefixes, by id
+        self.copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # of buffers, by id
         self.parameters: list[str] = []  # names of hyperparameters: "optimizer.param_groups.0.lr"
 
     def add(self, tensor: torch.Tensor, name: str) -> str:
@@ -82,6 +91,19 @@ class Names:
         self.names[id(tensor)] = name
         self.tensors[name] = tensor
         return name
+
+    @contextmanager
+    def dense_buffers(self, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+        """Buffers that are views with gaps or overlaps in their memory are copies without them in this scope."""
+        held = [(module._buffers, key, value) for module in modules for key, value in module._buffers.items()]
+        views = [(entries, key, value) for entries, key, value in held if value is not None and has_gaps(value)]
+        for entries, key, value in views:
+            entries[key] = self.copies.setdefault(id(value), (value, value.detach().contiguous()))[1]
+        try:
+            yield
+        finally:
+            for entries, key, value in views:
+                entries[key] = value
 
     def learn(self, fn: Callable[..., Any], found: Found) -> None:
         """Adds the names of all state that a function may use."""

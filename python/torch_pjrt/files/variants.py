@@ -19,7 +19,7 @@ from torch_pjrt.capture.step import CompiledStep
 from torch_pjrt.capture.substitution import Hyperparameter, varying
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.files import archive, dynamic, parameters, portable, tree
-from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names
+from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names, has_gaps
 from torch_pjrt.files.safetensors import check_dtype, content, dtype_name
 from torch_pjrt.kernels import libraries
 from torch_pjrt.program.subclasses import is_compound, is_sparse
@@ -160,6 +160,20 @@ def record_entry(
     given = _given(fn)
     if freeze and given.trains:
         raise TypeError("freeze=True is for inference, and what compile_step made trains")
+    with exported.names.dense_buffers(given.found.modules):
+        return _recorded_entry(exported, name, fn, given, call, by_argument, sizes, freeze)
+
+
+def _recorded_entry(
+    exported: Exported,
+    name: str,
+    fn: Any,
+    given: Given,
+    call: Call,
+    by_argument: dynamic.Dynamic,
+    sizes: Mapping[str, Iterable[int]],
+    freeze: bool,
+) -> Entry:
     exported.names.learn(given.fn, given.found)
     call = tree.mapped(call, _as_tensor)
     bound = bind(given.signature, *call)
@@ -373,7 +387,7 @@ def _name_of(names: Names, recorded: Recorded, given: Given, piece: Any) -> str:
     if piece.of is not None:
         raise CaptureError(f"the function uses {piece.name} of the call before: call zero_grad() before backward()")
     check_dtype(real.dtype, piece.name)
-    if not torch.ops.aten.is_non_overlapping_and_dense(real):
+    if has_gaps(real):
         raise CaptureError(f"{piece.name} is a view with gaps or overlaps in its memory: make it contiguous()")
     known = names.names.get(id(real))
     return known if known is not None else names.add(real, "tensor")

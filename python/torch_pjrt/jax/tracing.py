@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from torch_pjrt import _C
+from torch_pjrt.capture.composed import cumulative_momenta
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.recording import Recording, recording
 from torch_pjrt.errors import CaptureError, ValueNeeded
@@ -23,6 +23,7 @@ from torch_pjrt.jax.apart import apart
 from torch_pjrt.jax.forbidden import LIBRARIES, as_jax_says
 from torch_pjrt.jax.linalg import LinearAlgebra
 from torch_pjrt.jax.program import DEVICE, Recorded, placeholder, struct_of
+from torch_pjrt.program.stack import place_of
 
 
 class Enclosed(Recording):
@@ -157,7 +158,8 @@ def _trace(
     words = [placeholder(torch.uint32, (2,))] if keyed else []
     with scope(), torch.enable_grad():
         try:
-            result = fn([tensor.clone() for tensor in given])
+            with cumulative_momenta(find(source).modules):
+                result = fn([tensor.clone() for tensor in given])
         except RuntimeError as error:
             raise _told(error, name) from error
         leaves, tree = _leaves(result, name)
@@ -196,18 +198,11 @@ def _constant(real: torch.Tensor) -> jax.Array:
 
 def _told(error: RuntimeError, name: str) -> Exception:
     if isinstance(error, CaptureError):
-        return type(error)(f"{name}: {error}{_place(error)}{_as_jax_says(error)}")
+        return type(error)(f"{name}: {error}{place_of(error, LIBRARIES)}{_as_jax_says(error)}")
     if "cannot have requires_grad True" in str(error):
         cure = "all floating-point arguments are differentiable under JAX; give it argument.detach()"
-        return type(error)(f"{name}: {error} ({cure}){_place(error)}")
+        return type(error)(f"{name}: {error} ({cure}){place_of(error, LIBRARIES)}")
     return type(error)(f"{name}: {error}") if type(error) in (RuntimeError, NotImplementedError) else error
-
-
-def _place(error: BaseException) -> str:
-    """Returns the user's line that raised the error."""
-    lines = traceback.extract_tb(error.__traceback__)
-    own = [line for line in lines if not line.filename.startswith(LIBRARIES)]
-    return f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def _as_jax_says(error: CaptureError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from types import FrameType
 from typing import NamedTuple
 
@@ -40,3 +41,10 @@ def user_frame() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<frozen", "<eval_with_key>")):
         frame = frame.f_back
     return frame
+
+
+def place_of(error: BaseException, libraries: tuple[str, ...] = LIBRARIES) -> str:
+    """The line that an error comes from, for the end of its message: the innermost that is none of these libraries'."""
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [line for line in lines if not line.filename.startswith(libraries)]
+    return f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""

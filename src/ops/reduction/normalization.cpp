@@ -85,9 +85,9 @@ struct BatchNorm {
     }
   }
   Expression tensor(std::string_view name) const { return {&e, e.to(c.tensor(name), element)}; }
-  // Returns the argument, or `missing` in every channel if it is not given.
+  // Returns the argument, or `missing` in every channel if it is not given. PyTorch's forward takes (C, 1, 1, 1), too.
   Expression vector(std::string_view name, double missing) const {
-    if (c.has(name)) return tensor(name);
+    if (c.has(name)) return {&e, e.reshape(tensor(name).value, {input.dim(1)})};
     return {&e, e.constant(missing, {element, {input.dim(1)}})};
   }
   Value give(const Expression& x, size_t i) const { return e.as(x.value, c.result(i)); }

@@ -84,3 +84,14 @@ def test_group_norms_that_are_mistakes(groups: int, sizes: tuple[int, ...]) -> N
             nn.functional.group_norm(x, groups, torch.ones(sizes, device=device))
         words.append(str(raised.value))
     assert words[0] == words[1]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_norm_whose_weight_has_more_dimensions(training: bool) -> None:
+    x, weight, bias = torch.randn(4, 3, 5), torch.randn(3, 1, 1), torch.randn(1, 3)
+    statistics = torch.randn(3), torch.rand(3)
+    answers = [
+        torch.nn.functional.batch_norm(*(t.to(device, copy=True) for t in (x, *statistics, weight, bias)), training)
+        for device in ("cpu", "pjrt")
+    ]
+    torch.testing.assert_close(answers[1].cpu(), answers[0])

@@ -1,0 +1,155 @@
+"""PyTorch's functions that read a value on their way, and what they are in a program, where there is none."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+
+from torch_pjrt import _C
+from torch_pjrt.capture.scalars import Number
+from torch_pjrt.capture.stand_ins import known_value
+from torch_pjrt.errors import ValueNeeded
+from torch_pjrt.program.placeholders import on_device
+
+
+class CumulativeMomentum(Number):
+    """The momentum of a batch norm that averages over all batches: one over the number of batches so far."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module, self.value, self.pin = module, None, None
+
+    @property
+    def tensor(self) -> Tensor:
+        count: Any = self.module.num_batches_tracked
+        return 1 / count.double()
+
+
+@contextmanager
+def cumulative_momenta(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """``BatchNorm(momentum=None)`` reads the number of batches. In this scope it has a momentum that is computed."""
+    found = [
+        each
+        for each in modules
+        if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)
+        and not isinstance(each, torch.nn.SyncBatchNorm)
+        and each.momentum is None
+        and each.num_batches_tracked is not None
+    ]
+    for module in found:
+        module.momentum = CumulativeMomentum(module)
+    try:
+        yield
+    finally:
+        for module in found:
+            module.momentum = None
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: Any = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """With a momentum that is a Number."""
+    if not isinstance(momentum, Number):
+        return NotImplemented
+    if not training or running_mean is None or running_var is None:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, training, 0.0, eps)
+    batch = torch.zeros_like(running_mean), torch.zeros_like(running_var)
+    result = F.batch_norm(input, *batch, weight, bias, True, 1.0, eps)
+    with torch.no_grad():
+        for running, now in zip((running_mean, running_var), batch, strict=True):
+            new, old = momentum.tensor.to(running.dtype), (1 - momentum.tensor).to(running.dtype)
+            running.copy_(now * new + running * old)
+    return result
+
+
+def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
+    """With weights, whose signs and sum PyTorch reads to check them."""
+    if fweights is None and aweights is None:
+        return NotImplemented
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        alike = [None if x is None else torch.ones(x.shape, dtype=x.dtype) for x in (input, fweights, aweights)]
+        torch.cov(alike[0], fweights=alike[1], aweights=alike[2])  # raises for what is wrong beside values
+    weights: Any = 1
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is not None:
+            _C.assert_zero(given < 0, "RuntimeError", f"cov(): {name} cannot be negative")
+            weights = given * weights
+    total = weights.sum()
+    _C.assert_zero(total == 0, "RuntimeError", "cov(): weights sum to zero, can't be normalized")
+    rows = input.reshape(1, -1) if input.dim() < 2 else input
+    centered = rows - ((rows * weights).sum(1) / total).unsqueeze(1)
+    norm = total - correction
+    if aweights is not None and correction != 0:
+        norm = total - correction * (weights * aweights).sum() / total
+    products = centered @ (centered * weights).mH
+    return (products / norm.clamp_min(0)).squeeze()
+
+
+def tensor_split(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """At places that are a tensor, which PyTorch takes on the CPU only."""
+    key = "tensor_indices_or_sections"
+    places = args[0] if args else kwargs.get(key)
+    if not isinstance(places, Tensor):
+        return NotImplemented
+    known = known_value(places)
+    if known is None:
+        raise ValueNeeded(
+            "tensor_split needs the values of the tensor of sections or indices that it is given, and only a run of "
+            "the program has them: give it numbers (indices.tolist(), outside of the captured function)"
+        )
+    return torch.tensor_split(input, known, *args[1:], **{k: v for k, v in kwargs.items() if k != key})
+
+
+def of_known_values(func: Any, args: Any, kwargs: Any) -> Any:
+    """A function whose result's shape depends on data that is the same in each call: ``x[torch.arange(4) > 1]``.
+    NotImplemented where it isn't."""
+    found = []
+
+    def value(given: Any) -> Any:
+        known = known_value(given) if isinstance(given, Tensor) and not given.requires_grad else None
+        if known is None:
+            return given
+        found.append(known)
+        return known
+
+    if func is Tensor.__getitem__:
+        args = (args[0], tuple(places(args[1], value)))
+    elif not getattr(func, "__name__", "_").endswith("_") and "out" not in kwargs:  # which write to what they are given
+        args, kwargs = pytree.tree_map(value, (args, kwargs))
+    if not found:
+        return NotImplemented
+    try:
+        return on_device(func(*args, **kwargs))
+    except (NotImplementedError, RuntimeError):
+        return NotImplemented
+
+
+def places(index: Any, value: Callable[[Any], Any]) -> Iterator[Any]:
+    """The elements of an index, where a mask with a value stands for the places that it chooses."""
+    for part in index if isinstance(index, tuple) else (index,):
+        now = value(part)
+        is_mask = isinstance(now, Tensor) and now.device.type == "cpu" and now.dtype == torch.bool and now.dim() > 0
+        yield from now.nonzero(as_tuple=True) if is_mask else (now,)
+
+
+COMPOSED: dict[Any, Callable[..., Any]] = {
+    F.batch_norm: batch_norm,
+    torch.cov: cov,
+    Tensor.cov: cov,
+    torch.tensor_split: tensor_split,
+    Tensor.tensor_split: tensor_split,
+}
