@@ -135,6 +135,7 @@ class CompiledStep:
 
     @property
     def programs(self) -> int:
+        """The number of programs that are kept."""
         return len({id(e.captured.program) for entries in self.entries.values() for e in entries})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where the parameters of a compiled function lie."""
+"""Checks the devices of a compiled function's parameters."""
 
 from __future__ import annotations
 

@@ -52,13 +52,16 @@ class Report:
 
     @property
     def breaks(self) -> list[GraphBreak]:
+        """Each place where ``torch.compile`` cut a graph."""
         return of_kind(self.entries, GraphBreak)
 
     @property
     def recompiles(self) -> list[Recompile]:
+        """Each function that ``torch.compile`` compiled again."""
         return of_kind(self.entries, Recompile)
 
     def add(self, entry: Entry) -> None:
+        """Adds an entry; ``tell`` calls it for every open report."""
         self._entries.append(entry)
 
     def __str__(self) -> str:

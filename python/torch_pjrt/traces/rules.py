@@ -39,6 +39,7 @@ class Rule:
     backward: Callable[..., Any] | None
 
     def remove(self) -> None:
+        """Removes the rule. Functions compiled with it keep it. A second call does nothing."""
         if self in _rules:
             _rules.remove(self)
 

@@ -162,6 +162,7 @@ class Traces(list[Trace]):
         return self is other
 
     def append(self, trace: Trace) -> None:
+        """Adds a stage, and writes it to PyTorch's structured trace (TORCH_TRACE)."""
         super().append(trace)
         name = f"pjrt_{len(self)}_{trace.label}"
         trace_structured(
