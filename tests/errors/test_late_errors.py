@@ -262,6 +262,29 @@ def test_compiled_calls_on_the_cpu() -> None:
     assert torch.ones(2, device=DEVICE).add(1).tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("enter", ["compile", "jit", "step"])
+def test_a_compiled_call_on_the_cpu_has_one_error(enter: str) -> None:
+    """Two of its ops fail, and it gives no results: no later call raises the other error."""
+
+    def divided(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x // y, x % y
+
+    torch._dynamo.reset()
+    good, bad = (torch.tensor([3, 4]), torch.tensor([2, 3])), (torch.tensor([3, 4]), torch.tensor([2, 0]))
+    compiled = {
+        "compile": lambda: torch.compile(divided, backend="pjrt"),
+        "jit": lambda: torch_pjrt.jit(divided, good),
+        "step": lambda: torch_pjrt.compile_step(divided),
+    }[enter]()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            compiled(*bad)
+        assert [each.tolist() for each in compiled(*good)] == [[1, 1], [1, 1]]
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        compiled(*bad)
+    assert torch.ones(2, device=DEVICE).add(1).tolist() == [2, 2]
+
+
 def test_a_compiled_call_writes_what_it_is_given() -> None:
     torch._dynamo.reset()
 

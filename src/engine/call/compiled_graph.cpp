@@ -105,13 +105,12 @@ void CompiledGraph::check(CallState& call) {
 }
 
 void CompiledGraph::raise_unmet(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run) {
+  const uint32_t failed = run ? run->first_failed() : RunChecks::kNone;
+  if (failed != RunChecks::kNone) run->set_all_told();  // the call raises one of its errors, and no later read another
   for (const uint32_t value : outside_) {
     if (!values.empty() && values[value]) values[value]->raise();
   }
-  if (const uint32_t failed = run ? run->first_failed() : RunChecks::kNone; failed != RunChecks::kNone) {
-    run->set_all_told();
-    run->raise(failed);
-  }
+  if (failed != RunChecks::kNone) run->raise(failed);
   session_.requirements.raise_lost();
 }
 
