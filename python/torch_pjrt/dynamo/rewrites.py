@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import fx
@@ -83,6 +85,41 @@ def with_diagonals(graph: fx.Graph) -> bool:
     return bool(nodes)
 
 
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without the last of its results, which tells what went wrong: that is raised."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        *results, _ = function(*args, **kwargs, check_errors=True)
+        return tuple(results) if len(results) > 1 else results[0]
+
+    return call
+
+
+CHOLESKY, INVERSE = checked(torch.linalg.cholesky_ex), checked(torch.linalg.inv_ex)
+CHECKED: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((torch.linalg.cholesky, torch.cholesky, "cholesky"), CHOLESKY),
+    **dict.fromkeys((torch.linalg.inv, torch.inverse, "inverse"), INVERSE),
+    torch.linalg.solve: checked(torch.linalg.solve_ex),
+    torch.linalg.lu_factor: checked(torch.linalg.lu_factor_ex),
+    torch.linalg.ldl_factor: checked(torch.linalg.ldl_factor_ex),
+}
+LOOPS = ("cond", "while_loop", "scan", "map_impl")
+
+
+def with_checks(module: fx.GraphModule) -> None:
+    """AOTAutograd drops the checks of torch.linalg from bodies of loops and branches. Lets the calls there raise."""
+    for node in module.graph.nodes:
+        if name_of(node) not in LOOPS:
+            continue
+        bodies = [each for each in node.args if isinstance(each, fx.Node) and each.op == "get_attr"]
+        for part in (part for body in bodies for part in module.get_submodule(body.target).modules()):
+            calls = [call for call in part.graph.nodes if call.target in CHECKED]
+            for call in calls:
+                call.op, call.target = "call_function", CHECKED[call.target]
+            if calls:
+                part.recompile()
+
+
 def with_regions(module: fx.GraphModule) -> bool:
     """Inlines the calls of ``nested_compile_region``: one program contains them all, and a call that must be cut out of
     a region is then a call of the graph."""
@@ -120,3 +157,4 @@ def rewrite(module: fx.GraphModule) -> None:
             found = [with_regions(part), without_self_assignments(part.graph), with_diagonals(part.graph)]
             if any(found):
                 part.recompile()
+            with_checks(part)

@@ -170,8 +170,37 @@ class TestScan:
         fast = torch.compile(f, backend="pjrt", fullgraph=True)
         assert 800 < (fast(torch.ones(50), torch.ones(40, 50)) == 0).sum() < 1200
 
+    @pytest.mark.parametrize("turns", [5, 100])
+    @pytest.mark.parametrize("grad", [False, True])
+    def test_checks_of_matrices(self, turns: int, grad: bool) -> None:
+        """AOTAutograd drops them from the body."""
+
+        def f(xs: torch.Tensor) -> Any:
+            def turn(carry: torch.Tensor, x: torch.Tensor) -> Any:
+                lower = torch.linalg.cholesky(x)
+                return carry + lower, lower.clone()
+
+            return scan(turn, torch.zeros(2, 2), xs)
+
+        torch._dynamo.reset()
+        fast = torch.compile(f, backend="pjrt", fullgraph=True)
+        xs = (torch.eye(2) * torch.arange(1.0, turns + 1)[:, None, None]).requires_grad_(grad)
+        torch.testing.assert_close(fast(xs), f(xs))
+        xs = xs.detach()
+        xs[turns // 2] *= -1
+        with pytest.raises(torch.linalg.LinAlgError, match="the leading minor of order 1 is not positive-definite"):
+            fast(xs.requires_grad_(grad))
+
 
 class TestMap:
+    def test_checks_of_matrices(self) -> None:
+        torch._dynamo.reset()
+        fast = torch.compile(lambda xs: map_(lambda x: x.inverse() + 1, xs), backend="pjrt", fullgraph=True)
+        xs = torch.eye(2).repeat(3, 1, 1)
+        torch.testing.assert_close(fast(xs), xs + 1)
+        with pytest.raises(torch.linalg.LinAlgError, match="the inversion could not be completed"):
+            fast(xs * 0)
+
     @pytest.mark.parametrize("turns", [5, 300])
     def test_values(self, turns: int) -> None:
         def f(xs: torch.Tensor, w: torch.Tensor) -> Any:
