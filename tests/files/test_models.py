@@ -116,3 +116,24 @@ def test_a_cache_as_argument_and_result(tmp_path: Path, kind: str) -> None:
         later = {"input_ids": prompt[:, :1], "position_ids": torch.tensor([[5]])}
         again, expected = (model(**later, past_key_values=each.past_key_values) for each in (got, expected))
     torch.testing.assert_close(again.logits, expected.logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_a_cache_is_where_its_keys_are(tmp_path: Path, device: str) -> None:
+    """A layer moves its keys to the device that it names when it is next used."""
+    transformers = pytest.importorskip("transformers")
+
+    def filled(keys: torch.Tensor, values: torch.Tensor) -> Any:
+        cache = transformers.DynamicCache()
+        cache.update(keys, values, 0)
+        return cache
+
+    given = [torch.randn(1, 2, 3, 4, device=device) for _ in range(2)]
+    torch_pjrt.export(filled, [each.cpu() for each in given]).save(tmp_path / "it.pjrt")
+    for call in (
+        torch_pjrt.jit(filled, given),
+        torch_pjrt.compile_step(filled),
+        torch_pjrt.load(tmp_path / "it.pjrt"),
+    ):
+        (layer,) = call(*given).layers
+        assert layer.device == layer.keys.device == given[0].device

@@ -32,7 +32,7 @@ from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.assertions import taken
-from torch_pjrt.program.registered import is_registered
+from torch_pjrt.program.registered import is_registered, put_on
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
 from torch_pjrt.program.stack import place_of
@@ -199,6 +199,7 @@ def _run_once(
         raise CaptureError("the function returns a number that only a run has (Tensor.item()): return the tensor")
     devices = [mode.home, *(piece.real.device for piece in mode.pieces if piece.container is not None)]
     home = next((device for device in devices if device.type != "cpu"), CPU)
+    put_on(spec, str(home))
     made = inside.state_made
     named = [(each.key, number.tensor) for each, number in numbers.items()]
     put_together = templates if any(templates) else None

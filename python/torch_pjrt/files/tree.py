@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_pjrt.program.registered import class_named, is_registered, without_devices
+from torch_pjrt.program.registered import class_named, is_registered, on_device
 
 Json = dict[str, Any]
 OF_TORCH = (torch.dtype, torch.layout, torch.memory_format)
@@ -90,7 +90,7 @@ def _registered(value: Any) -> Node | None:
     except ValueError:  # the class registers parts without keys
         keys = list(range(len(parts)))
     context = form["context"]
-    context = without_devices(context) if isinstance(context, str) else context
+    context = on_device(context, "cpu") if isinstance(context, str) else context
     return Node("class", keys, parts, lambda parts: pytree.tree_unflatten(parts, spec), form["type"], context)
 
 
@@ -185,7 +185,10 @@ def decode(tree: Json, tensors: Sequence[Any]) -> Any:
     if kind is not None and kind in torch.return_types.all_return_types:
         return kind(parts)
     if kind is not None:
-        form = {"type": tree["class"], "context": tree["context"], "children_spec": [LEAF] * len(parts)}
+        context = tree["context"]
+        if isinstance(context, str) and (device := next((t.device for t in tensors), None)) is not None:
+            context = on_device(context, str(device))
+        form = {"type": tree["class"], "context": context, "children_spec": [LEAF] * len(parts)}
         return pytree.tree_unflatten(parts, pytree.treespec_loads(json.dumps([1, form])))
     return dict(zip(keys, parts, strict=True))
 

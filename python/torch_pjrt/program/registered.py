@@ -41,6 +41,22 @@ def class_named(name: str) -> type | None:
     return known
 
 
-def without_devices(context: str) -> str:
-    """Returns the context of a cache with its device replaced by the CPU."""
-    return DEVICE.sub('"cpu"', context)
+def on_device(context: str, device: str) -> str:
+    """Returns the serialized context of a cache with its device replaced by this one."""
+    return DEVICE.sub(f'"{device}"', context)
+
+
+def put_on(spec: Any, device: str) -> None:
+    """Changes the contexts of a structure so that the caches of transformers that it builds name this device."""
+    if getattr(spec.type, "__module__", "").partition(".")[0] == "transformers":
+        _put_on(spec.context, device)
+    for child in spec.children():
+        put_on(child, device)
+
+
+def _put_on(context: Any, device: str) -> None:
+    if isinstance(context, dict) and context.get("_t") == "device":
+        context["s"] = device
+    elif isinstance(context, (dict, list)):
+        for part in context.values() if isinstance(context, dict) else context:
+            _put_on(part, device)
