@@ -29,3 +29,27 @@ def refuses_large(x: torch.Tensor) -> torch.Tensor:
     if x.isnan().any() or (x > limit).any():
         raise IndexError(f"more than {limit} in a tensor of {x.numel()}")
     return x + 1
+
+
+def holds(x: torch.Tensor) -> bool:
+    return bool((x > 0).all())
+
+
+def refuses_by_helper(x: torch.Tensor) -> torch.Tensor:
+    if not holds(x):
+        raise ValueError("a helper found no number above zero")
+    if bool((x > 100).any()):
+        raise ValueError("above a hundred")
+    return x + 1
+
+
+def is_any(values: list[torch.Tensor]) -> torch.Tensor:
+    if not any(values):  # each may be false
+        raise ValueError("none holds")
+    return values[0]
+
+
+def is_any_of_helpers(x: torch.Tensor) -> torch.Tensor:
+    if not any(map(holds, [x, x + 2])):
+        raise ValueError("none holds")
+    return x

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import linecache
 import os
 import sys
@@ -59,38 +60,68 @@ def is_caught(code: dis.Bytecode, instructions: list[dis.Instruction], offset: i
     return False
 
 
-def check_of(frame: FrameType) -> Check | None:
-    """Returns the branch at which the frame is, if it is a check."""
+def is_call_of(frame: FrameType, instruction: dis.Instruction, function: object) -> bool:
+    """Whether the instruction calls this function, by a name or attributes: ``any(...)`` may call it several times."""
+    calls = [each for each in parts_of(frame, instruction, ast.Call) if isinstance(each, ast.Call)]
+    called = min(calls, key=lambda each: len(ast.unparse(each)), default=None)
+    if called is None or not all(isinstance(x, (ast.Name, ast.Attribute, ast.Load)) for x in ast.walk(called.func)):
+        return False
+    try:
+        found = evaluated(called.func, frame)
+    except Exception:  # a variable that was deleted since
+        return False
+    return function in (found, getattr(found, "__code__", None))
+
+
+def check_of(frame: FrameType, called: object = bool) -> tuple[FrameType, Check] | None:
+    """Returns the branch at which the frame is, if it is a check, and the frame whose branch that is.
+
+    The condition may be ``bool(x)``, or the call of a function that ends with ``return bool(x)``.
+    """
     code = dis.Bytecode(frame.f_code)
     instructions = list(code)
-    at = next((i for i, each in enumerate(instructions) if each.offset == frame.f_lasti), len(instructions))
-    at += at < len(instructions) and instructions[at].opname == "TO_BOOL"  # since Python 3.13
-    if at + 1 >= len(instructions):
-        return None
-    branch, after = instructions[at : at + 2]
+    at = sum(each.offset <= frame.f_lasti for each in instructions) - 1  # Python 3.11 is past a call's own offset
+    if instructions[at].opname in ("PRECALL", "CALL"):
+        if not is_call_of(frame, instructions[at], called):
+            return None
+        at += 1 + (instructions[at].opname == "PRECALL")  # Python 3.11
+        if instructions[at].opname == "RETURN_VALUE" and frame.f_back is not None:
+            return check_of(frame.f_back, frame.f_code)
+    at += instructions[at].opname == "TO_BOOL"  # since Python 3.13
+    branch, after = instructions[at], instructions[min(at + 1, len(instructions) - 1)]
     jumps_if_true = branch.opname.endswith("IF_TRUE")
     if "POP_JUMP" not in branch.opname or not (jumps_if_true or branch.opname.endswith("IF_FALSE")):
         return None
     jumped, passed = (raising(code, instructions, offset) for offset in (branch.argval, after.offset))
     if jumped is not None and passed is None:
-        return Check(not jumps_if_true, jumped)
-    return Check(jumps_if_true, passed) if passed is not None and jumped is None else None
+        return frame, Check(not jumps_if_true, jumped)
+    return (frame, Check(jumps_if_true, passed)) if passed is not None and jumped is None else None
 
 
-def source_of(frame: FrameType, instruction: dis.Instruction) -> ast.stmt | None:
-    """Returns the statement of an instruction, if its source is available."""
+@functools.lru_cache(maxsize=8)
+def parsed(text: str) -> list[ast.Raise | ast.Assert | ast.Call]:
+    try:
+        return [node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Raise, ast.Assert, ast.Call))]
+    except SyntaxError:
+        return []
+
+
+def parts_of(frame: FrameType, instruction: dis.Instruction, *kinds: type[ast.AST]) -> list[ast.AST]:
+    """Returns the nodes of these kinds around an instruction, if its source is available.
+
+    In Python 3.13 the instructions of ``assert`` have the condition's place alone.
+    """
     place = instruction.positions
     if place is None or None in place:
-        return None
+        return []
     first, last, begin, end = (int(n) for n in place if n is not None)
-    lines = [linecache.getline(frame.f_code.co_filename, n, frame.f_globals) for n in range(first, last + 1)]
-    text = [line.encode() for line in lines]
-    text[-1] = text[-1][:end]
-    text[0] = text[0][begin:]
-    try:
-        return ast.parse(b"".join(text)).body[0]
-    except (SyntaxError, IndexError):
-        return None
+    return [
+        node
+        for node in parsed("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+        if isinstance(node, kinds)
+        and (node.lineno, node.col_offset) <= (first, begin)
+        and (last, end) <= (node.end_lineno or 0, node.end_col_offset or 0)
+    ]
 
 
 def evaluated(expression: ast.expr, frame: FrameType) -> Any:
@@ -113,7 +144,7 @@ def words_of(expression: ast.expr, frame: FrameType) -> str:
 
 def error_of(frame: FrameType, instruction: dis.Instruction) -> tuple[type[BaseException], str]:
     """Returns the type and the text of the error that the statement raises in this frame."""
-    statement = source_of(frame, instruction)
+    statement = next(iter(parts_of(frame, instruction, ast.Raise, ast.Assert)), None)
     made: ast.expr | None = statement.exc if isinstance(statement, ast.Raise) else None
     if isinstance(statement, ast.Assert):
         made = ast.Call(ast.Name("AssertionError", ast.Load()), [statement.msg] if statement.msg else [], [])
@@ -134,8 +165,9 @@ def assumed(condition: torch.Tensor) -> bool | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
         frame = frame.f_back
-    if frame is None or (check := check_of(frame)) is None:
+    if frame is None or (found := check_of(frame)) is None:
         return None
+    frame, check = found
     error, message = error_of(frame, check.statement)
     raised = next((each for each in RAISED if issubclass(error, each)), RuntimeError)
     message = message or "a check failed"
