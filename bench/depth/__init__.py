@@ -99,10 +99,11 @@ def picture(found: Found, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    networks = list(dict.fromkeys(unit.network for unit in found))
-    figure, axes = plt.subplots(len(networks), 2, figsize=(9, 2.2 * len(networks)), squeeze=False, layout="constrained")
+    networks, whats = (list(dict.fromkeys(unit[i] for unit in found)) for i in (0, 1))
+    size = (4.5 * len(whats), 2.2 * len(networks))
+    figure, axes = plt.subplots(len(networks), len(whats), figsize=size, squeeze=False, layout="constrained")
     for row, network in zip(axes, networks, strict=True):
-        for at, what in zip(row, (FORWARD, STEP), strict=True):
+        for at, what in zip(row, whats, strict=True):
             some = sorted((u for u in found if (u.network, u.what) == (network, what)), key=lambda u: u.depth)
             for way in dict.fromkeys(way for unit in some for way in found[unit]):
                 has = [unit for unit in some if way in found[unit]]
