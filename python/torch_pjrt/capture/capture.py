@@ -164,6 +164,7 @@ def _run_once(
         owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
         named = [(f"argument {i}", leaf) for i, t in enumerate(reals) for _, leaf in leaves_of(t)]
         mode.home = _home([(n, t) for n, t in owned if t is not values] + named)
+        mode.mirror_autocast()
         try:
             with mode:
                 result = fn(*args, **kwargs)

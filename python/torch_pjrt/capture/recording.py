@@ -198,6 +198,7 @@ class Recording(TorchFunctionMode):
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory, from their placeholders' memory to their names
         self.on_cpu: set[int] = set()  # the memory of placeholders for tensors of the CPU
+        self.autocast: tuple[bool, torch.dtype] | None = None  # of the function's device, as the program's last had it
         self.constants: dict[int, torch.UntypedStorage] = {}  # tensors that calls make of values, anew in each call
         self.made = Made(self.trace.reached)
         _C.end_optimizer_step([])  # ends a step that raised: its state is data from before the capture
@@ -408,16 +409,17 @@ class Recording(TorchFunctionMode):
         return result if func is T.to and not named else result.clone()
 
     def mirror_autocast(self) -> None:
-        """Applies ``torch.autocast`` of the function's device, "cpu" or "cuda", to the device of the program."""
+        """Applies a change of ``torch.autocast`` for the function's device ("cpu", "cuda") to the program's.
+
+        ``torch.autocast(x.device.type)`` changes the program's itself.
+        """
         if self.home.type == "pjrt":
             return
-        for get, put in (
-            (torch.is_autocast_enabled, torch.set_autocast_enabled),
-            (torch.get_autocast_dtype, torch.set_autocast_dtype),
-        ):
-            value = get(self.home.type)
-            if get("pjrt") != value:
-                put("pjrt", value)
+        now = torch.is_autocast_enabled(self.home.type), torch.get_autocast_dtype(self.home.type)
+        if now != self.autocast:
+            self.autocast = now
+            torch.set_autocast_enabled("pjrt", now[0])
+            torch.set_autocast_dtype("pjrt", now[1])
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _C.has_no_values(()):  # a subclass runs PyTorch's functions for the shape of a result
