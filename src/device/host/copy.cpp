@@ -11,6 +11,7 @@
 #include <ATen/ops/fill.h>
 #include <ATen/ops/neg.h>
 #include <c10/core/Scalar.h>
+#include <c10/util/ScopeExit.h>
 
 #include "device/call/meta.h"
 #include "device/host/host.h"
@@ -18,6 +19,7 @@
 #include "device/services/engine.h"
 #include "device/services/modes.h"
 #include "device/services/traced_assertions.h"
+#include "device/start/at_once.h"
 #include "device/start/eager.h"
 #include "device/start/rounds.h"
 #include "device/tensor/access.h"
@@ -39,12 +41,36 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
                           a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg());
 }
 
+// Note [At once]: a write to a part of a storage goes into its memory. `from` is of this device or of the CPU.
+bool copied_at_once(const at::Tensor& self, const at::Tensor& from) {
+  std::unique_lock lock(graph::graph_lock());
+  if (covers_storage(self) || !storage_of(self)->cell.value()) return false;
+  if (!call_of_stretch(signature_of_write(self)) || !may_run_at_once()) return false;
+  const std::optional<Shown> to = shown(self);
+  const std::optional<Shown> source = is_pjrt(from) ? shown(from) : Shown{{}, &from};
+  if (!to || !source || (is_pjrt(from) && !source->leaf)) return false;
+  const uint32_t own = source->leaf == to->leaf ? 3 : 2;  // the storage slot, and those here
+  if (to->leaf.node.use_count() != own) return false;
+  bool copied = false;
+  {
+    lock.unlock();
+    const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });  // values are released under the lock
+    copied = engine().copy_at_once(*to, *source);
+  }
+  if (copied) ran_at_once();
+  return copied;
+}
+
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {
   if (src.dim() == 0 && src.device().is_cpu() && self.numel() > 1) {
     self.fill_(src.to(self.scalar_type()).item());  // a number of the graph instead of a transfer
     return;
   }
   end_round_before_copy(src.nbytes());
+  if (copied_at_once(self, src)) {
+    counters().host_transfer_bytes += src.nbytes();
+    return;
+  }
   const graph::TypePtr type = dense_type(self);
   at::Tensor staged = at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kCPU).dtype(type->dtype));
   staged.copy_(src);  // converts, broadcasts and resolves like the CPU
@@ -58,6 +84,10 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
   const auto device = self.device().index();
   at::Tensor expanded = src.sizes() == self.sizes() ? src : src.expand(self.sizes());
   const graph::TypePtr type = dense_type(self);
+  if (copied_at_once(self, expanded)) {
+    counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   {
     std::lock_guard lock(graph::graph_lock());
     graph::Value value = read(expanded);

@@ -249,21 +249,24 @@ void push_returns(const Operator& op, const Plan& plan, Results& results, torch:
 bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& numbers, Results& results,
                  std::unique_lock<std::mutex>& lock) {
   const graph::Signature& s = plan.signature;
-  if (plan.resizes || eager() || tracing() || stays_lazy() || seal() || WriteWatcher::is_there()) return false;
-  c10::SmallVector<Value, 4> leaves, given;
+  if (plan.resizes || !may_run_at_once()) return false;
+  c10::SmallVector<Shown, 4> operands;
+  c10::SmallVector<Value, 4> given;
   for (const at::Tensor* tensor : arguments.operands) {
-    leaves.push_back(shown_leaf(*tensor));
-    if (!leaves.back()) return false;
+    const std::optional<Shown> value = shown(*tensor);
+    if (!value) return false;
+    operands.push_back(*value);
   }
   for (const Plan::Write& write : plan.writes) {
     // Only the storage slot and this function hold the value; no one else depends on the old one.
-    if (leaves[write.operand].node.use_count() != 2) return false;
+    const Value& leaf = operands[write.operand].leaf;
+    if (leaf && leaf.node.use_count() != 2) return false;
   }
   bool ran = false;
   {
     lock.unlock();
     const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });  // values are released under the lock
-    ran = engine().run_at_once(s, leaves, numbers, given);
+    ran = engine().run_at_once(s, operands, numbers, given);
   }
   if (!ran) return false;
   const auto fresh = static_cast<uint32_t>(s.results.size() - plan.writes.size());

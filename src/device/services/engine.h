@@ -37,6 +37,13 @@ struct MemoryUse {
   std::map<std::string, int64_t> plugin;
 };
 
+// A tensor whose value is in memory already, or was never written.
+struct Shown {
+  graph::Value leaf;                   // of its storage; none where that was never written
+  const at::Tensor* tensor = nullptr;  // lives as long as the call
+  bool is_part = false;                // the tensor is a view of the leaf's memory, not all of it in its order
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -63,8 +70,11 @@ class Engine {
   // Runs a call on leaves while it is recorded, where the kernel that would run it later can do it now: the values are there, in
   // the host's memory, and all is small. `results`: leaves, in the signature's order; none where the call has written
   // into its operand's own. False, and nothing done, where it can't. Not under graph_lock().
-  virtual bool run_at_once(const graph::Signature& signature, c10::ArrayRef<graph::Value> leaves,
+  virtual bool run_at_once(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
                            c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) = 0;
+  // Copies `from`, a CPU tensor where `shown` has none, into the part of its storage that `to` is. Returns false, and changes
+  // nothing, where run_at_once() would. Not under graph_lock().
+  virtual bool copy_at_once(const Shown& to, const Shown& from) = 0;
   // Do PyTorch's CPU kernels run calls on the device's own memory now? Not where graphs are compiled when first met, and not where
   // somebody is told of each graph.
   virtual bool runs_kernels() = 0;

@@ -4,6 +4,11 @@
 #include <atomic>
 #include <utility>
 
+#include "device/services/modes.h"
+#include "device/start/eager.h"
+#include "device/tensor/access.h"
+#include "device/tensor/seal.h"
+
 namespace tpjrt::device {
 namespace {
 
@@ -33,6 +38,8 @@ bool call_of_stretch(graph::SignaturePtr signature) {
   }
   return s.at_once;
 }
+
+bool may_run_at_once() { return !eager() && !tracing() && !stays_lazy() && !seal() && !WriteWatcher::is_there(); }
 
 void ran_at_once() { ++stretch.ran; }
 

@@ -32,11 +32,6 @@ bool same_place(const graph::TensorType& form, const at::Tensor& tensor) {
   return true;
 }
 
-bool covers_storage(const at::Tensor& tensor) {
-  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
-         tensor.nbytes() == tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
-}
-
 Parameter operand(std::string name, uint32_t index, TypePtr type) {
   Parameter p;
   p.name = std::move(name);
@@ -179,6 +174,11 @@ Value current(const at::Tensor& tensor, LazyStorage* storage) {
 
 }  // namespace
 
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+}
+
 TypePtr type_of(const at::Tensor& tensor) {
   return graph::intern(tensor.scalar_type(), tensor.sizes(), tensor.strides());
 }
@@ -192,10 +192,19 @@ Value read(const at::Tensor& tensor) {
               {Number::of(tensor.storage_offset())});
 }
 
-Value shown_leaf(const at::Tensor& tensor) {
+std::optional<Shown> shown(const at::Tensor& tensor) {
   const Value& value = storage_of(tensor)->cell.value();
-  const bool is_there = value && value.is_leaf() && value.node->data;
-  return is_there && same_place(*value.type(), tensor) ? value : Value();
+  if (!value) {
+    if (!covers_storage(tensor) || tensor.numel() == 0) return std::nullopt;
+    return Shown{{}, &tensor, false};
+  }
+  if (!value.is_leaf() || !value.node->data) return std::nullopt;
+  return Shown{value, &tensor, !same_place(*value.type(), tensor)};
+}
+
+SignaturePtr signature_of_write(const at::Tensor& tensor) {
+  const TypePtr base = current(tensor, storage_of(tensor)).type();
+  return interned(Form::kWrite, base, type_of(tensor), tensor.device().index());
 }
 
 namespace {

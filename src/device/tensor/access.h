@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
+#include "device/services/engine.h"
 #include "device/tensor/storage.h"
 #include "graph/node.h"
 
@@ -15,8 +17,12 @@ graph::Value read(const at::Tensor& tensor);
 // Gives the tensor a new value, which has its sizes and dtype. A tensor that covers its storage replaces the storage's
 // value (and form); a smaller one is written into it.
 void write(const at::Tensor& tensor, graph::Value value);
-// The leaf that the tensor shows as it lies: its storage's value is there, and covers what the tensor does. Else none.
-graph::Value shown_leaf(const at::Tensor& tensor);
+// Whether the tensor is all of its storage's memory.
+bool covers_storage(const at::Tensor& tensor);
+// What the tensor shows, if its storage's value is in memory or was never written; nothing where that is still to be computed.
+std::optional<Shown> shown(const at::Tensor& tensor);
+// The signature of the node that write() would make for a part of a storage: one for all writes to like places.
+graph::SignaturePtr signature_of_write(const at::Tensor& tensor);
 // Is told of each write of this thread, before it: for those who record calls that are not meant to change anything.
 class WriteWatcher {
  public:

@@ -11,6 +11,7 @@
 #include "device/services/modes.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
+#include "engine/memory/outside_memory.h"
 #include "engine/run/kernel/kernel_call.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/run/plain.h"
@@ -18,6 +19,7 @@
 
 namespace tpjrt::engine {
 
+using device::Shown;
 using graph::Value;
 
 namespace {
@@ -39,12 +41,47 @@ bool LazyEngine::may_run_at_once() {
          !session_.programs.tells_of_runs() && !at::hasCallbacks() && session_.client().is_host_memory();
 }
 
-bool LazyEngine::run_at_once(const graph::Signature& signature, c10::ArrayRef<Value> leaves,
+namespace {
+
+// Returns whether the host can see the leaf's values, and write them if `writes`.
+bool is_at_hand(const Value& leaf, bool writes) {
+  const auto& data = static_cast<const DeviceData&>(*leaf.node->data);
+  if (!data.buffer || !data.buffer->is_seen() || (writes && data.is_shared())) return false;
+  return !data.checks || data.checks->are_met();
+}
+
+}  // namespace
+
+// The memory of a leaf, as its tensor sees it.
+at::Tensor LazyEngine::shown_memory(const Shown& shown) {
+  at::Tensor memory = kept_tensor(*shown.leaf.node);
+  if (!shown.is_part) return memory;
+  const at::Tensor& t = *shown.tensor;
+  return tensor_over(memory.storage(), t.scalar_type(), graph::Sizes(t.sizes()), graph::Sizes(t.strides()),
+                     t.storage_offset());
+}
+
+bool LazyEngine::run_at_once(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
                              c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<Value>& results) {
   if (!may_run_at_once()) return false;
-  const OneCall call{signature, leaves, numbers, results};
+  const OneCall call{signature, operands, numbers, results};
   bool ran = false;
   session_.exclusively([this, &call, &ran] { ran = run_at_once(call); });
+  return ran;
+}
+
+bool LazyEngine::copy_at_once(const Shown& to, const Shown& from) {
+  constexpr int64_t kMostElements = 1 << 12;
+  if (to.tensor->numel() > kMostElements || !may_run_at_once()) return false;
+  bool ran = false;
+  session_.exclusively([&] {
+    if (!is_at_hand(to.leaf, /*writes=*/true) || (from.leaf && !is_at_hand(from.leaf, /*writes=*/false))) return;
+    if (static_cast<const DeviceData&>(*to.leaf.node->data).buffer->is_handed_over()) session_.await_all();
+    const Plain plain;
+    const device::BelowEverything below;
+    shown_memory(to).copy_(from.leaf ? shown_memory(from) : *from.tensor);
+    ran = true;
+  });
   return ran;
 }
 
@@ -52,10 +89,9 @@ bool LazyEngine::run_at_once(const OneCall& one) {
   const graph::Signature& signature = one.signature;
   KernelCall& call = call_of(signature, one.numbers);
   if (!call.is_small() || signature.composites) return false;
-  for (size_t i = 0; i < one.leaves.size(); ++i) {
-    const auto& data = static_cast<const DeviceData&>(*one.leaves[i].node->data);
-    if (!data.buffer || !data.buffer->is_seen() || (call.writes(i) && data.is_shared())) return false;
-    if (data.checks && !data.checks->are_met()) return false;
+  for (size_t i = 0; i < one.operands.size(); ++i) {
+    const Shown& operand = one.operands[i];
+    if (operand.leaf && !is_at_hand(operand.leaf, call.writes(i))) return false;
   }
   AtOnce& work = at_once_;
   if (work.busy) return false;  // a Python kernel records calls of its own
@@ -69,15 +105,26 @@ bool LazyEngine::run_at_once(const OneCall& one) {
     work.results.clear();
     work.stack.clear();
   });
-  c10::SmallVector<std::pair<const void*, DeviceData*>, 2> written;
-  for (size_t i = 0; i < one.leaves.size(); ++i) {
-    const graph::Node& leaf = *one.leaves[i].node;
-    at::Tensor host = kept_tensor(leaf);
+  struct Written {
+    const void* place;
+    const Shown* operand;
+  };
+  c10::SmallVector<Written, 2> written;
+  for (size_t i = 0; i < one.operands.size(); ++i) {
+    const Shown& operand = one.operands[i];
+    if (!operand.leaf) {
+      at::Tensor memory = empty_of(*graph::dense(signature.operands[i]), c10::kCPU);
+      work.operands.push_back(call.fills() ? std::move(memory) : memory.zero_());
+      continue;
+    }
+    at::Tensor host = shown_memory(operand);
     if (call.writes(i)) {
-      auto& data = static_cast<DeviceData&>(*leaf.data);
+      auto& data = static_cast<DeviceData&>(*operand.leaf.node->data);
       if (data.buffer->is_handed_over()) session_.await_all();  // a reader may still be running
       data.host.reset();                                        // only the call holds it now
-      written.emplace_back(host.const_data_ptr(), &data);
+      written.push_back({host.const_data_ptr(), &operand});
+    } else if (operand.is_part && host.strides() != c10::IntArrayRef(signature.operands[i]->strides)) {
+      host = host.contiguous();  // some kernels trust the strides of the signature
     }
     work.operands.push_back(std::move(host));
   }
@@ -89,12 +136,21 @@ bool LazyEngine::run_at_once(const OneCall& one) {
     device::let_interrupts_pass();
     return false;  // it is recorded instead, and fails when it runs
   }
+  work.operands.clear();
   for (size_t i = 0; i < work.results.size(); ++i) {
     at::Tensor& result = work.results[i];
     const auto in_place = std::find_if(written.begin(), written.end(),
-                                       [&](const auto& place) { return place.first == result.const_data_ptr(); });
+                                       [&](const Written& w) { return w.place == result.const_data_ptr(); });
     if (in_place != written.end()) {
-      in_place->second->host = std::move(result);
+      const Value& leaf = in_place->operand->leaf;
+      // A part's memory is seen anew by whoever reads it next.
+      if (!in_place->operand->is_part) static_cast<DeviceData&>(*leaf.node->data).host = std::move(result);
+      one.results.emplace_back();
+      continue;
+    }
+    const size_t fresh = signature.results.size() - signature.mutated.size();
+    if (i >= fresh && one.operands[signature.mutated[i - fresh]].is_part) {  // by a kernel that may fail half-way
+      shown_memory(one.operands[signature.mutated[i - fresh]]).copy_(result);
       one.results.emplace_back();
       continue;
     }

@@ -32,8 +32,9 @@ class LazyEngine final : public device::Engine {
   bool is_host_memory() override { return session_.client().is_host_memory(); }
   at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) override;
   bool is_same_on_all_ranks(const graph::Value& leaf) override;
-  bool run_at_once(const graph::Signature& signature, c10::ArrayRef<graph::Value> leaves,
+  bool run_at_once(const graph::Signature& signature, c10::ArrayRef<device::Shown> operands,
                    c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) override;
+  bool copy_at_once(const device::Shown& to, const device::Shown& from) override;
   bool runs_kernels() override { return may_run_at_once(); }
   void run_kernel(c10::ArrayRef<graph::Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
                   c10::SmallVectorImpl<graph::Value>& results) override;
@@ -101,10 +102,11 @@ class LazyEngine final : public device::Engine {
   bool may_run_at_once();
   struct OneCall {
     const graph::Signature& signature;
-    c10::ArrayRef<graph::Value> leaves;
+    c10::ArrayRef<device::Shown> operands;
     c10::ArrayRef<graph::Number> numbers;
     c10::SmallVectorImpl<graph::Value>& results;
   };
+  at::Tensor shown_memory(const device::Shown& shown);
   bool run_at_once(const OneCall& one);  // under the session's lock
   // Gives the bytes that were copied between the host and the device. None: PyTorch lacks memory, and nothing was changed.
   std::optional<uint64_t> run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 
@@ -81,7 +82,87 @@ def sizes(device: str) -> list[float]:
     return seen
 
 
-LOOPS: list[Loop] = [history, held, pending, dtypes, shared, sizes]
+def parts(device: str) -> list[float]:
+    """Writes to a part of a tensor go into its memory, in any strides; others may hold the tensor or its old value."""
+    x, y = torch.arange(12.0, dtype=torch.float64).view(3, 4).to(device), torch.ones(4, dtype=torch.float64).to(device)
+    seen = []
+    for i in range(24):
+        x[i % 3] = i
+        seen.append(x.sum().item())
+        x[:, i % 4] = 0.5
+        old = x * 1
+        x.t()[1:3].add_(y[:3])
+        seen += [old.sum().item(), x.argmax().item()]
+        x[0].copy_(x[1])
+        x.diagonal().mul_(2)
+        seen += [x[0].dot(y).item(), x[1, 2].item()]
+        x[1:, ::2] = y[:2].expand(2, 2)
+        x[2] = torch.arange(4) * i
+        seen += [x.max().item(), x.view(-1)[5:9].prod().item()]
+    return [*seen, *map(float, x.cpu().flatten())]
+
+
+def parts_of_other_dtypes(device: str) -> list[float]:
+    counts, half = torch.arange(6).to(device), torch.arange(12.0).to(device, torch.bfloat16).view(4, 3)
+    z, mask = torch.ones(3, 2, dtype=torch.complex128).to(device), torch.zeros(4, dtype=torch.bool).to(device)
+    seen: list[float] = []
+    for i in range(24):
+        counts[i % 6] += i
+        seen.append(counts.sum().item())
+        half[:, i % 3] = counts[:4]
+        half[i % 4].mul_(0.5)
+        seen.append(half.sum().item())
+        z.real[i % 3] = i
+        z[0].copy_(z[1].conj())
+        z[2].imag.add_(1)
+        seen.append(z.sum().abs().item())
+        mask[i % 4] = i % 3
+        counts[:3].div_(2, rounding_mode="floor")
+        seen += [float(mask.any()), counts[2].item()]
+    return seen
+
+
+def part_of(tensors: list[torch.Tensor], rows: int, columns: int, draw: random.Random) -> torch.Tensor:
+    x = draw.choice(tensors)
+    if draw.random() < 0.3:
+        return x.t()[:columns, :rows].t()
+    row, column = draw.randint(0, x.size(0) - rows), draw.randint(0, x.size(1) - columns)
+    return x[row : row + rows, column : column + columns]
+
+
+WRITES: list[Callable[[torch.Tensor, torch.Tensor, int], object]] = [
+    lambda to, made, _: to.copy_(made),
+    lambda to, _, number: to.fill_(number),
+    lambda to, made, number: to.add_(made, alpha=number).clamp_(-9, 9),
+    lambda to, _, number: to.sub_(0.5).copy_(torch.full(to.shape, number)),
+    lambda to, *_: to.neg_(),
+    lambda to, *_: to.zero_(),
+]
+
+
+def drawn(device: str) -> list[float]:
+    """Random programs of short stretches: views, writes to them and reads, in one order for both devices."""
+    draw = random.Random(0)
+    seen: list[float] = []
+    for _ in range(40):
+        tensors = [torch.arange(12.0, dtype=torch.float64).view(3, 4).to(device).div(draw.randint(1, 9)) for _ in "ab"]
+        for _ in range(40):
+            rows, columns = draw.randint(1, 3), draw.randint(1, 3)
+            to = part_of(tensors, rows, columns, draw)
+            made = part_of(tensors, rows, columns, draw).clone()
+            if draw.random() < 0.3:
+                made = part_of(tensors, 1, 1, draw).expand(rows, columns).abs()
+            draw.choice(WRITES)(to, made, draw.randint(-3, 3))
+            if draw.random() < 0.2:
+                tensors[draw.randrange(2)] = draw.choice(tensors).clone().mul(0.5)
+            if rows * columns == 9 and len(tensors) < 4:
+                tensors.append(to)
+            if draw.random() < 0.6:
+                seen += [draw.choice(tensors)[0, 0].item(), draw.choice(tensors).sum().item()]
+    return seen
+
+
+LOOPS: list[Loop] = [history, held, pending, dtypes, shared, sizes, parts, parts_of_other_dtypes, drawn]
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
@@ -101,6 +182,36 @@ def test_a_loop_that_reads_makes_no_graphs() -> None:
     assert (metrics["executions"], metrics["graphs_run_by_calls"], metrics["nodes_executed"]) == (1, 1, 1)
     assert metrics["syncs"] == 1
     assert "leaf" in torch_pjrt.to_graph(lambda: x.sum())  # a trace still has nodes
+
+
+def test_a_write_to_a_part_makes_no_graph_and_no_copy() -> None:
+    x, number = torch.ones(100, 8).to(DEVICE), torch.ones((), device=DEVICE)
+    for i in range(10):
+        x[i] = 2
+        x[:, 3].copy_(number)
+        x[0, 0].item()
+    place = x.data_ptr()
+    x[1] = 3
+    x[:, 3].copy_(number)
+    assert not torch_pjrt._C.is_pending(x)
+    assert x.data_ptr() == place
+    assert x[1].tolist() == [3, 3, 3, 1, 3, 3, 3, 3]
+
+
+def test_autograd_sees_a_write_to_a_part() -> None:
+    for _ in range(20):
+        weight = torch.ones(4, device=DEVICE, requires_grad=True)
+        x = torch.ones(3, 4, device=DEVICE)
+        x[0] = weight * 2
+        assert x.sum().item() == 16
+        (x * x).sum().backward()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [8, 8, 8, 8]
+        saved = x.detach().clone()
+        loss = (saved * weight).sum()
+        saved[1] = 5
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
 
 
 def test_a_stretch_that_becomes_long_is_recorded() -> None:

@@ -208,6 +208,10 @@ void KernelCall::lay_out(Tensors& results, size_t first) const {
     const graph::TypePtr type = signature_.results[i - first];
     if (!type) continue;
     at::Tensor& tensor = results[i];
+    const bool is_written = i - first >= signature_.results.size() - signature_.mutated.size();
+    if (is_written && tensor.scalar_type() == type->dtype && tensor.strides() == c10::IntArrayRef(type->strides)) {
+      continue;  // an operand's own memory, of which it may be a part
+    }
     if (tensor.sizes() != c10::IntArrayRef(type->sizes)) {
       throw graph::InternalError("a result of other sizes on " + device_.str() + ": " + graph::to_string(*type));
     }
