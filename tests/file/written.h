@@ -89,7 +89,7 @@ inline std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What `action` throws, which must be an E; "" where it throws nothing.
+// Returns the message that `action` throws, which must be an E; "" if it throws nothing.
 template <class E = Error, class Action>
 std::string thrown(Action&& action) {
   try {
