@@ -275,7 +275,7 @@ def test_modes_buffers_and_random_numbers() -> None:
 
 @pytest.mark.parametrize("enter", ["jit", "step", "file"])
 def test_autocast_of_a_tensors_device(tmp_path: Path, enter: str) -> None:
-    """As models of transformers have it, around and within ``torch.autocast("cpu")``."""
+    """Models of transformers do this; here it is around and within ``torch.autocast("cpu")``."""
 
     def f(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
         with torch.autocast(x.device.type, enabled=False):
