@@ -39,7 +39,7 @@ def test_reading(server: fresh.Server, kernels: str) -> None:
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) == 30
+    assert int(run(server, "refusals")) == 31
 
 
 @pytest.mark.parametrize("case", ["large", "late", "counted"])
@@ -80,7 +80,9 @@ def test_techniques(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "techniques", what))[-1] == what
 
 
-@pytest.mark.parametrize("what", ["functions", "placements", "training", "sharding", "steps", "branches", "threads"])
+@pytest.mark.parametrize(
+    "what", ["functions", "placements", "training", "sharding", "steps", "branches", "threads", "ranks"]
+)
 def test_compiling(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "compiling", what)) == what
 

@@ -1,8 +1,8 @@
 """The rank of this process in a group: ``get_rank(group)``, ``group.rank()``, and the ranks of a group.
 
 The one process of a world is rank 0, and PyTorch answers for rank 0. Code that computes with the answer would do the
-work of rank 0 on all ranks, so it gets each rank's own number (``PerRank``). ``get_rank()`` without a group is 0: it
-identifies the process. PyTorch's own functions, which ask which process prints, writes or sends, get 0 as well.
+work of rank 0 on all ranks, so it gets each rank's own number (``PerRank``, or ``GlobalRank`` without a group).
+PyTorch's own functions, which ask which process prints, writes or sends, get 0.
 """
 
 from __future__ import annotations
@@ -10,25 +10,31 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from torch_pjrt import _C
 from torch_pjrt.distributed.objects import has_world
-from torch_pjrt.distributed.rank import PerRank, per_rank
+from torch_pjrt.distributed.rank import GlobalRank, PerRank, per_rank
 
-_ASK_WHO = ("torch.distributed.", "torch.nn.parallel.")
-_COMPUTE = ("torch.distributed.nn.", "torch.distributed.algorithms.ddp_comm_hooks.")  # exceptions to _ASK_WHO
+_ASK_WHO = ("torch.", "torch_pjrt.")
+_COMPUTE = (  # exceptions to _ASK_WHO
+    "torch.distributed.nn.",
+    "torch.distributed.algorithms.ddp_comm_hooks.",
+    "torch.utils.data.",
+)
+_TRACES = "torch._dynamo.variables."  # calls on behalf of the compiled function
 
 
-def _caller() -> str:
-    """Returns the module of the caller's caller."""
-    name: str = sys._getframe(2).f_globals.get("__name__", "")
+def _module(frame: FrameType) -> str:
+    """Returns the name of the module whose code runs in the frame."""
+    name: str = frame.f_globals.get("__name__", "")
     return name
 
 
 def _asks_who(module: str) -> bool:
     """Whether it is a module of PyTorch that asks which process prints, writes or sends."""
-    return module.startswith(_ASK_WHO) and not module.startswith(_COMPUTE)
+    return module.startswith(_ASK_WHO) and not module.startswith((*_COMPUTE, _TRACES))
 
 
 def _groups(group: Any) -> list[tuple[int, ...]]:
@@ -46,32 +52,48 @@ def _places(group: Any) -> Any:
     return per_rank(own.index(rank) for rank, own in enumerate(_groups(group)))
 
 
+def _trace(*kinds: type) -> None:
+    """Lets Dynamo trace operators of a rank as methods of an object."""
+    from torch._dynamo.source import GlobalSource
+    from torch._dynamo.variables.base import VariableTracker
+    from torch._dynamo.variables.builder import SourcelessBuilder
+
+    def of_world(tx: Any, value: Any) -> Any:
+        name = tx.output.install_global_by_id("rank", value)
+        return VariableTracker.build(tx, value, source=GlobalSource(name))
+
+    SourcelessBuilder._type_handlers.update(dict.fromkeys(kinds, of_world))
+
+
 def install() -> None:
     """Installs the patches; called once a world has begun."""
     import torch
     from torch.distributed import GroupMember, ProcessGroup, distributed_c10d
+    from torch.distributed.device_mesh import DeviceMesh
 
-    inner_rank, rank_of = distributed_c10d.get_rank, ProcessGroup.rank
-    inner_ranks = distributed_c10d.get_process_group_ranks
+    rank_of, ranks_of = ProcessGroup.rank, distributed_c10d.get_process_group_ranks
     to_group, to_global = distributed_c10d.get_group_rank, distributed_c10d.get_global_rank
+    passes_on = (distributed_c10d.get_rank.__code__, DeviceMesh.get_rank.__code__)
 
     def is_of_ranks(group: Any) -> bool:
         return group is not None and group != GroupMember.NON_GROUP_MEMBER and has_world(group)
 
-    @functools.wraps(inner_rank)
-    def get_rank(group: Any = None) -> Any:
-        module = _caller()
-        if group is None and module.startswith(_COMPUTE):
-            group = GroupMember.WORLD
-        return _places(group) if is_of_ranks(group) and not _asks_who(module) else inner_rank(group)
-
     def rank(self: Any) -> Any:
-        return _places(self) if is_of_ranks(self) and not _asks_who(_caller()) else rank_of(self)
+        """``get_rank``, which programs may have imported before there was a world, asks this method."""
+        frame = sys._getframe(1)
+        is_named = frame.f_code is not passes_on[0] or frame.f_locals["group"] is not None
+        while frame.f_code in passes_on and frame.f_back is not None:
+            frame = frame.f_back
+        module = _module(frame)
+        if not is_of_ranks(self) or _asks_who(module):
+            return rank_of(self)
+        places = _places(self)
+        return places if is_named or module.startswith(_COMPUTE) else GlobalRank(places.values)
 
-    @functools.wraps(inner_ranks)
+    @functools.wraps(ranks_of)
     def get_process_group_ranks(group: Any) -> list[Any]:
-        if not is_of_ranks(group) or _asks_who(_caller()):
-            return list(inner_ranks(group))
+        if not is_of_ranks(group) or _asks_who(_module(sys._getframe(1))):
+            return list(ranks_of(group))
         return [per_rank(of_place) for of_place in zip(*_groups(group), strict=True)]
 
     def each(function: Callable[..., int], group: Any, given: Any) -> Any:
@@ -80,7 +102,7 @@ def install() -> None:
 
     @functools.wraps(to_global)
     def get_global_rank(group: Any, group_rank: Any) -> Any:
-        if not isinstance(group_rank, PerRank) and (not is_of_ranks(group) or _asks_who(_caller())):
+        if not isinstance(group_rank, PerRank) and (not is_of_ranks(group) or _asks_who(_module(sys._getframe(1)))):
             return to_global(group, group_rank)
         return each(lambda own, one: own[one], group, group_rank)
 
@@ -88,6 +110,8 @@ def install() -> None:
     def get_group_rank(group: Any, global_rank: Any) -> Any:
         if not isinstance(global_rank, PerRank):
             return to_group(group, global_rank)
+        if not is_of_ranks(group):
+            return rank_of(group)
         return each(lambda own, one: own.index(one), group, global_rank)
 
     def refuses_ranks(name: str) -> Callable[..., Any]:
@@ -99,8 +123,9 @@ def install() -> None:
 
         return between_two
 
+    _trace(PerRank, GlobalRank)
     ProcessGroup.rank = rank
     ProcessGroup.send, ProcessGroup.recv = refuses_ranks("send"), refuses_ranks("recv")
-    for function in (get_rank, get_process_group_ranks, get_global_rank, get_group_rank):
+    for function in (get_process_group_ranks, get_global_rank, get_group_rank):
         setattr(distributed_c10d, function.__name__, function)
         setattr(torch.distributed, function.__name__, function)

@@ -31,16 +31,18 @@ class PerRank:
 
     def tensor(self) -> torch.Tensor:
         """Returns a 0-d tensor of dtype int64, or bool, with each rank's number."""
-        table = _C.per_rank([int(value) for value in self._values])
+        like = torch.empty((), dtype=torch.int64, device="pjrt")
+        table: torch.Tensor = torch.ops.pjrt_world.per_rank(like, [int(value) for value in self._values])
         return table.bool() if isinstance(self._values[0], bool) else table
 
     def _refuse(self, what: str) -> NoReturn:
         raise RuntimeError(
             f"a rank was taken for {what}: Python runs once for all {len(self._values)} ranks of this world, and here "
             f"they have {list(self._values)}. Code that all ranks share needs no rank: x takes each rank's part with "
-            "torch_pjrt.distributed.split(x, mesh), and DTensor shards by placements; torch.distributed.get_rank() is "
-            "0 in the one process there is, and torch.sym_min and sym_max do for ranks what min and max do. For code "
-            "that asks its rank, start a process for each with torchrun"
+            "torch_pjrt.distributed.split(x, mesh), a loader for each rank's data is made with "
+            "torch_pjrt.distributed.load_by_rank(make, mesh), and DTensor shards by placements; "
+            "torch.distributed.get_rank() == 0 is true in the one process there is, and torch.sym_min and sym_max do "
+            "for ranks what min and max do. For code that asks its rank, start a process for each with torchrun"
         )
 
     def __bool__(self) -> bool:
@@ -53,6 +55,9 @@ class PerRank:
         self._refuse("one integer")
 
     def __float__(self) -> float:
+        self._refuse("one number")
+
+    def __truediv__(self, _: Any) -> Any:
         self._refuse("one number")
 
     def __neg__(self) -> Any:
@@ -127,6 +132,35 @@ for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "lshif
     setattr(PerRank, f"__r{_name}__", _reflected(_name))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(PerRank, f"__{_name}__", _elementwise(_name))
+
+
+class GlobalRank(PerRank):
+    """The result of ``get_rank()``. In comparisons with 0, as a truth value and as text it is the process's number, 0,
+    because programs ask so which process prints and writes. In all other places it is each rank's number."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return "0"
+
+    def __format__(self, how: str) -> str:
+        return format(0, how)
+
+
+def _compared(name: str) -> Callable[..., Any]:
+    function, each = getattr(operator, name), getattr(PerRank, f"__{name}__")
+
+    def compare(self: GlobalRank, other: Any) -> Any:
+        return function(0, 0) if type(other) is int and other == 0 else each(self, other)
+
+    return compare
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(GlobalRank, f"__{_name}__", _compared(_name))
 
 
 def select(tensor: torch.Tensor, dim: int, index: Any) -> torch.Tensor:

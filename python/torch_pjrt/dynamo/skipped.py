@@ -7,8 +7,13 @@ from importlib.util import find_spec
 
 from torch._dynamo import trace_rules
 
-# Hooks around an optimizer's step are part of a captured step.
-READ = ("torch_pjrt.adapt.optimizers", "torch_pjrt.dynamo.optimizers", "torch_pjrt.meanings.steps")
+# Hooks around an optimizer's step are part of a captured step, and operators of a world's ranks are part of a graph.
+READ = (
+    "torch_pjrt.adapt.optimizers",
+    "torch_pjrt.distributed.rank",
+    "torch_pjrt.dynamo.optimizers",
+    "torch_pjrt.meanings.steps",
+)
 
 
 def skip(name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -252,6 +253,30 @@ def threads() -> None:
     assert lazy[0].item() == 50
 
 
+def ranks() -> None:
+    """A rank, wherever it comes from, in a graph of its own or between graphs."""
+    x, group = torch.arange(8.0, device="pjrt"), world.get_group()
+    of_rank: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda t: t * (world.get_local_rank() + 1) + world.get_rank(),
+        lambda t: t * (group.rank() + 1) - dist.get_rank(group),
+        lambda t: t.narrow(0, 2 * dist.get_rank(), 2),
+        lambda t: t + world.get_coordinate()[0] if dist.get_rank() == 0 else t,  # type: ignore[index]
+    ]
+    for function in of_rank:
+        wanted = [t.tolist() for t in of_ranks(function(x))]
+        assert len({tuple(t) for t in wanted}) == RANKS
+        assert [t.tolist() for t in of_ranks(compiled(function)(x))] == wanted
+
+    def parted(t: torch.Tensor) -> torch.Tensor:
+        rank = group.rank()
+        torch._dynamo.graph_break()
+        return t * rank
+
+    assert [t[1].item() for t in of_ranks(torch.compile(parted, backend="pjrt")(x))] == [0, 1, 2, 3]
+    with pytest.raises(RuntimeError, match="a rank was taken for a condition"):
+        torch.compile(lambda t: t * 2 if group.rank() == 0 else t, backend="pjrt")(x)
+
+
 what = sys.argv[1]
 {
     "functions": functions,
@@ -261,5 +286,6 @@ what = sys.argv[1]
     "steps": steps,
     "branches": branches,
     "threads": threads,
+    "ranks": ranks,
 }[what]()
 print(json.dumps(what))

@@ -1,6 +1,7 @@
 """Reads where the ranks' values are equal, and their errors where the values differ."""
 
 import io
+import itertools
 import os
 import pickle
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from torch.distributed import get_rank  # as programs have it before there is a world
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -101,7 +103,7 @@ assert repr((rank & 1) | 2) == "PerRank([2, 3, 2, 3])"
 with pytest.raises(RuntimeError, match=r"taken for a condition.*torch\.sym_min"):
     min(3, rank * 2)
 
-# A group returns each rank's own place in it; without a group, the rank is that of this process.
+# A group returns each rank's own place in it.
 for ranks, group in (([0, 1, 0, 1], grid.get_group("columns")), ([0, 0, 1, 1], grid.get_group("rows"))):
     for asked in (dist.get_rank(group), group.rank(), dist.get_group_rank(group, dist.get_rank(world.get_group()))):
         assert repr(asked) == f"PerRank({ranks})"
@@ -122,6 +124,27 @@ with pytest.raises(NotImplementedError, match=r"ranks \[0, 3\] alone.*new_group"
 assert (dist.get_rank(), dist.get_world_size(), torch.pjrt.device_count()) == (0, 4, 1)
 with pytest.raises(RuntimeError, match="pjrt"):
     torch.ones(2, device="pjrt:1")
+
+# Without a group, comparisons with 0 and text are the process's, and all that is computed is each rank's.
+for mine in (get_rank(), dist.get_rank(), grid.get_rank()):
+    assert (mine == 0, bool(mine), mine > 0, mine in (-1, 0), 0 <= mine < N) == (True, False, False, True, True)
+    assert (str(mine), f"{mine}{mine:3}", f"{mine!r}") == ("0", "0  0", "PerRank([0, 1, 2, 3])")
+    assert repr(mine * 2 + 1) == "PerRank([1, 3, 5, 7])"
+    assert mine % torch.pjrt.device_count() == 0
+    uses: list[Callable[[], object]] = [
+        lambda mine=mine: [n for n in range(8) if n % N == mine],
+        lambda mine=mine: range(mine, 8, N),
+        lambda mine=mine: list(range(8))[mine::N],
+        lambda mine=mine: np.arange(mine, 8, N),
+        lambda mine=mine: torch.manual_seed(mine + 1),
+        lambda mine=mine: mine == N - 1 and 1,
+        lambda mine=mine: torch.utils.data.DataLoader(range(8), sampler=range(mine, 8, N)),
+    ]
+    for use in uses:
+        with pytest.raises(RuntimeError, match=r"a rank was taken for.*torch_pjrt\.distributed\.load_by_rank"):
+            use()
+    with pytest.raises(ValueError, match="Indices for islice"):  # Python's, of any error
+        itertools.islice(range(8), mine, None, N)
 
 # DTensors are read as whole tensors: partial sums are added, and all shards are compared.
 numbers = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
