@@ -1,7 +1,7 @@
-// A zip archive whose members are stored, not compressed, so that they are read where they are mapped.
+// A zip archive whose members are stored, not compressed, so they are read where they are mapped.
 //
-// All that is asked of the archive is looked at when it is opened, but the members' contents: each is checked against its
-// checksum when it is first asked for. Immutable but for that; may be used from any thread.
+// Opening checks everything except the members' contents, each of which is checked against its checksum when it is
+// first read. Immutable otherwise; may be used from any thread.
 #pragma once
 
 #include <atomic>
@@ -21,13 +21,13 @@ class Archive {
  public:
   // Throws Error, which names the file.
   static std::shared_ptr<const Archive> open(const std::string& path);
-  // Of bytes that `owner` keeps; `path` is what errors call it.
+  // Opens an archive in bytes that `owner` keeps alive; errors call it `path`.
   static std::shared_ptr<const Archive> of(std::shared_ptr<const void> owner, Bytes bytes, std::string path);
 
   const std::string& path() const { return path_; }
   std::vector<std::string> names() const;
   bool has(std::string_view name) const { return members_.find(name) != members_.end(); }
-  // The content. Throws Error where there is no such member or it was altered.
+  // Returns the member's content. Throws Error if there is no such member or it was altered.
   Bytes read(std::string_view name) const;
   std::string_view read_text(std::string_view name) const;
 

@@ -1,4 +1,4 @@
-// CRC-32, as zip archives have it.
+// CRC-32, as zip archives use it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Element types as the formats spell them.
+// The formats' names for element types.
 #pragma once
 
 #include <optional>
@@ -14,6 +14,6 @@ std::optional<DType> dtype_named(std::string_view name);           // "float32"
 std::optional<DType> dtype_of_safetensors(std::string_view code);  // "F32"
 std::string_view safetensors_code(DType dtype);
 std::optional<DType> dtype_of_npy(std::string_view code);  // "<f4"
-std::string_view npy_code(DType dtype);                    // "" where numpy has none
+std::string_view npy_code(DType dtype);                    // "" if numpy has no such dtype
 
 }  // namespace tpjrt::file

@@ -1,4 +1,4 @@
-// What is wrong with a file. The message names the file and the cure.
+// An error in a file. The message names the file and says what to do.
 #pragma once
 
 #include <stdexcept>

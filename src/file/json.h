@@ -1,4 +1,5 @@
-// JSON (RFC 8259), read and written. Text that is no JSON, is nested deeper than kDeepest or has a key twice is an Error.
+// JSON (RFC 8259), read and written. Text that isn't JSON, is nested deeper than kDeepest or has a key twice is an
+// Error.
 #pragma once
 
 #include <cstdint>
@@ -28,27 +29,27 @@ class Json {
   static Json parse(std::string_view text);
   std::string text() const;
 
-  // An integer that no int64_t holds is a double.
+  // An integer that fits into no int64_t is a double.
   const auto& value() const { return value_; }
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
 
-  // These throw an Error that begins with `what` where it is something else.
+  // Return the value, or throw an Error that begins with `what` if it has another type.
   bool boolean(std::string_view what) const;
   int64_t integer(std::string_view what) const;
   const std::string& string(std::string_view what) const;
   const List& list(std::string_view what) const;
   const Object& object(std::string_view what) const;
 
-  // Of an object: null where there is no such key, or this is no object.
+  // Returns an object's value; null if there is no such key, or this is not an object.
   const Json* find(std::string_view key) const;
-  // The same, an Error where it is missing.
+  // Returns an object's value, or throws an Error if it is missing.
   const Json& at(std::string_view key) const;
 
  private:
   std::variant<std::monostate, bool, int64_t, double, std::string, List, Object> value_;
 };
 
-// A string as JSON has it, with its quotes.
+// Returns a string as JSON, with its quotes.
 std::string quoted(std::string_view text);
 
 }  // namespace tpjrt::file

@@ -1,6 +1,6 @@
-// A file's bytes, mapped: read when they are first looked at, and shared with whoever else has the file open.
+// A file's bytes, mapped: they are read on first access, and shared with every process that has the file open.
 //
-// Whoever overwrites a file in place, instead of putting another in its place, changes what is mapped.
+// A program that overwrites the file in place, instead of replacing it, changes the mapping.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ using Bytes = std::span<const std::byte>;
 
 class Mapping {
  public:
-  // Throws Error where it can't be opened.
+  // Throws Error if the file can't be opened.
   explicit Mapping(const std::string& path);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -27,11 +27,11 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// Writes a file in one go: to one of its own beside it, which then takes its place. Throws Error where that can't be done.
+// Writes a file atomically: to a new one beside it, which then replaces it. Throws Error if that can't be done.
 class Replacement {
  public:
   explicit Replacement(std::string path);
-  ~Replacement();  // what was not committed is taken away
+  ~Replacement();  // deletes what was not committed
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
 

@@ -8,9 +8,10 @@
 
 namespace tpjrt::file {
 
-// Of the bytes of a file, which outlive it; row-major. Throws Error; `path` is what it calls the file.
+// Reads a file's bytes, which must outlive the result; row-major. Throws Error, which calls the file `path`.
 Stored read_npy(Bytes bytes, const std::string& path);
-// Throws Error where it can't be written. What numpy has no dtype for is written as unsigned integers of the same width.
+// Writes an array. Throws Error if it can't be written. A dtype that numpy lacks is written as unsigned integers of
+// the same width.
 void write_npy(const std::string& path, const Stored& tensor);
 
 }  // namespace tpjrt::file

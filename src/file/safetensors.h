@@ -12,7 +12,7 @@
 
 namespace tpjrt::file {
 
-// A tensor in memory that others own.
+// A tensor in memory that it does not own.
 struct Stored {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
@@ -20,12 +20,12 @@ struct Stored {
 };
 using Tensors = std::map<std::string, Stored, std::less<>>;
 
-// Bytes of such a tensor; nothing where that is no number.
+// Returns the number of bytes of such a tensor; nothing if it overflows or a size is negative.
 std::optional<size_t> size_of(DType dtype, const std::vector<int64_t>& shape);
 
-// Of the bytes of a file, which outlive it. Throws Error; `path` is what it calls the file.
+// Reads a file's bytes, which must outlive the result. Throws Error, which calls the file `path`.
 Tensors read_safetensors(Bytes bytes, const std::string& path);
-// Whatever is at the path is replaced. Throws Error. Tensors of whole cache lines come first, so that they lie aligned.
+// Replaces the file at the path. Throws Error. Tensors of whole cache lines come first, so they are aligned.
 void write_safetensors(const std::string& path, const Tensors& tensors);
 
 }  // namespace tpjrt::file

@@ -1,4 +1,4 @@
-// While one program is emitted that will run: on which device kernels claim, and what became of each composite.
+// Which kernels claim composites while one program is emitted that will run, and what became of each composite.
 #pragma once
 
 #include <map>
@@ -12,17 +12,18 @@
 
 namespace tpjrt::kernels {
 
-// Who claims an offer, or why nobody does.
+// The kernel that claims an offer, or the reason why none does.
 struct Answer {
   const Kernel* kernel = nullptr;
   Claim claim;
-  std::string declined;  // empty: no kernel is for it
+  std::string declined;  // empty: there is no kernel for it
 };
 
-// Of a thread, for as long as it lives; one at a time. Programs that are only shown have none, and no kernels.
+// Belongs to a thread while it lives; a thread has one at a time. Programs that are only shown have none, and no
+// kernels.
 class Claiming {
  public:
-  // `with_defaults`: may the default kernels claim (Note [Default kernels])?
+  // `with_defaults`: the default kernels may claim (Note [Default kernels]).
   explicit Claiming(pjrt::Client& client, bool with_defaults = true);
   ~Claiming();
   Claiming(const Claiming&) = delete;
@@ -30,23 +31,24 @@ class Claiming {
   static Claiming* current();
 
   pjrt::Client& client() const { return client_; }
-  // The offer being made; null between offers.
+  // Returns the offer being made; null between offers.
   const Offer* offer() const { return offer_; }
 
-  // The last registered that claims, else a default one (Note [Default kernels]). Those that are being recorded in a
-  // composite's place (Within) are not offered what they are made of. `table`: null where none is registered.
+  // Returns the last registered kernel that claims the offer, else a default kernel (Note [Default kernels]). Kernels
+  // that are being recorded in a composite's place (Within) are not offered its parts. `table`: null if none is
+  // registered.
   Answer answer(const Table* table, const Offer& offer);
-  // Is there a default kernel that may claim it?
+  // Returns whether a default kernel exists that may claim the composite.
   bool has_default(const std::string& composite) const;
-  // What the default kernels are called that claimed; empty: none did.
+  // Returns the labels of the default kernels that claimed; empty if none did.
   const std::set<std::string>& defaults() const { return claimed_by_default_; }
-  // Who does a composite of the program. Not told of composites within others.
+  // Records what lowers a composite of the program. Composites within others are not counted.
   void done(const std::string& composite, const std::string& by);
-  // (composite, by whom) -> how often
+  // (composite, what lowers it) -> count
   std::map<std::pair<std::string, std::string>, uint32_t> all_done() const { return done_; }
-  void begin() { done_.clear(); }  // the program is emitted anew
+  void begin() { done_.clear(); }  // the program is emitted again
 
-  // What is emitted while it lives is part of a composite: of what this kernel recorded, or (null) of a decomposition.
+  // While it lives, ops are emitted as part of a composite: recorded by this kernel, or (null) from a decomposition.
   class Within {
    public:
     explicit Within(const Kernel* kernel);
@@ -64,7 +66,7 @@ class Claiming {
   std::set<std::string> claimed_by_default_;
 };
 
-// No kernel is offered anything while it lives: what is emitted is thrown away.
+// No kernel is offered anything while it lives, because the emitted ops are discarded.
 class Unclaimed {
  public:
   Unclaimed();

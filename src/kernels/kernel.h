@@ -1,10 +1,10 @@
-// A kernel: who may do a composite of some name, on some platform, in the place of its decomposition.
+// A kernel may replace the decomposition of a composite on a platform.
 //
-// Note [Kernels]: what a composite means is said by its name, its attributes and its decomposition; a kernel is offered it
-// while a program is emitted that will run, and claims it or not. What it claims it lowers to text: private functions,
-// which call a handler of XLA's FFI or compute. So a program's text tells all that its kernels do, a handler's name with
-// the hash of its library among it, and an executable on disk is found by that text: whoever gets it has emitted the text,
-// and so registered its handlers.
+// Note [Kernels]: a composite's name, attributes and decomposition say what it means. While a program is emitted that
+// will run, its composites are offered to kernels, which claim them or decline. A kernel lowers what it claims to
+// text: private functions that compute, or call a handler of XLA's FFI. The program's text therefore describes all
+// that its kernels do, including a handler's name with the hash of its library. An executable on disk is found by
+// that text: a process that gets it has emitted the text, and so has registered the handlers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,8 @@
 
 namespace tpjrt::kernels {
 
-// One composite of a program. The types' strides are those of PyTorch's tensors, of dense memory in their order.
+// One composite of a program. The types' strides are those of PyTorch's tensors, which are dense in the order of the
+// strides.
 struct Offer {
   std::string composite, platform;
   std::map<std::string, std::string> attributes;  // in MLIR's syntax
@@ -27,19 +28,20 @@ struct Offer {
   int line = 0;
 };
 
-// What a kernel says to an offer.
+// A kernel's answer to an offer.
 struct Claim {
-  // Set: it declines, and this is why.
+  // If set, the kernel declines, and this is the reason.
   std::string declined;
-  // Private functions, of which `name` takes the composite's place. What has the same name has the same text.
+  // Private functions, of which `name` replaces the composite. Equal names imply equal text.
   std::string name, functions;
-  // Where there are none: what is recorded in its place, of tensors like its operands. Called once.
+  // Used if there are no functions: records ops in the composite's place, from tensors like its operands. Called
+  // once.
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> record;
 };
 
 class Kernel {
  public:
-  // `label`: what explain() and errors call it.
+  // `label`: the kernel's name in explain() and errors.
   Kernel(std::string composite, std::string platform, std::string label)
       : composite_(std::move(composite)), platform_(std::move(platform)), label_(std::move(label)) {}
   virtual ~Kernel() = default;
@@ -49,7 +51,7 @@ class Kernel {
   const std::string& composite() const { return composite_; }
   const std::string& platform() const { return platform_; }
   const std::string& label() const { return label_; }
-  // Called under the session's lock, in any thread. Throws what is wrong with the kernel.
+  // Called under the session's lock, in any thread. Throws errors of the kernel.
   virtual Claim claim(const Offer& offer) const = 0;
 
  private:

@@ -1,4 +1,4 @@
-// The kernels that are registered, and with them what composites are asked for. May be used from any thread.
+// The registered kernels, and the composites that are asked for because of them. May be used from any thread.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,15 @@
 
 namespace tpjrt::kernels {
 
-// The kernels of one moment. Interned, and never freed: a compiled function keeps the ones it was compiled with.
+// The kernels of one moment. Interned, and never freed: a compiled function keeps the table that it was compiled
+// with.
 class Table {
  public:
   explicit Table(std::vector<const Kernel*> kernels);
-  // Those for it, on any platform; the last registered first.
+  // Returns the kernels for a composite, on any platform; the last registered first.
   std::vector<const Kernel*> of(const std::string& composite) const;
-  // The names there are kernels for, and what these are backwards of, without which there would be none.
+  // Returns the names that kernels claim, and the forward ops of backwards among them, without which there would be
+  // no backwards.
   const std::set<std::string>& names() const { return names_; }
 
  private:
@@ -25,22 +27,24 @@ class Table {
   std::set<std::string> names_;
 };
 
-// From now on it is offered what it is for, before those that were there. It lives on when it is removed.
+// Registers a kernel. From now on it is offered composites of its name before earlier kernels. It is not freed when
+// it is removed.
 const Kernel* add(std::unique_ptr<const Kernel> kernel);
 void remove(const Kernel* kernel);
 
-// Note [Default kernels]: a kernel that nobody has to ask for. It is offered what it is for in every program of its platform,
-// after those that were registered. So it is in no table, and what it is for is a composite in such programs alone: signatures,
-// and programs of other platforms, know nothing of it. A program that XLA refuses is made once more without them, with a warning.
+// Note [Default kernels]: a default kernel claims composites without being registered by the user. It is offered them
+// in every program of its platform, after registered kernels. It is in no table, and its composites exist in such
+// programs alone: signatures, and programs of other platforms, don't have them. A program that XLA refuses is
+// compiled once more without default kernels, with a warning.
 void add_default(std::unique_ptr<const Kernel> kernel);
-// Those for it on that platform; the last added first.
+// Returns the default kernels for a composite on that platform; the last added first.
 std::vector<const Kernel*> defaults_of(const std::string& composite, const std::string& platform);
 
-// What is asked for now (graph::asked_composites) is the switch, with the kernels of now. A switch that has kernels keeps
-// them: it is what a compiled function was compiled with.
+// The composites that are asked for (graph::asked_composites) are the switch's, with the current kernels. A switch
+// that has kernels keeps them: a compiled function was compiled with it.
 graph::CompositesPtr composites_switch();
 void set_composites_switch(graph::CompositesPtr asked);
-// What holds unless something else is asked for: the composites that a kernel can claim.
+// Returns the default switch: the composites that a kernel can claim.
 graph::CompositesPtr default_composites();
 
 }  // namespace tpjrt::kernels

@@ -1,4 +1,4 @@
-// What a program's call of a handler brings, and how it is run.
+// The operands of a handler's call, and how it is run.
 #pragma once
 
 #include <xla/ffi/api/ffi.h>
@@ -15,7 +15,7 @@ namespace tpjrt::onednn {
 
 namespace ffi = xla::ffi;
 
-// Operands: the source, the weight, perhaps a bias, perhaps what is added.
+// Operands: the source, the weight, and optionally a bias and an addend.
 struct Call {
   std::vector<ffi::AnyBuffer> operands;
   ffi::AnyBuffer result;
@@ -23,7 +23,7 @@ struct Call {
 
   Call(ffi::RemainingArgs given, const ffi::Dictionary& attributes, ffi::AnyBuffer into);
   bool has_added() const { return operands.size() > (has_bias ? 3 : 2); }
-  // Throws std::invalid_argument: neither float32 nor bfloat16.
+  // Throws std::invalid_argument unless the dtype is float32 or bfloat16.
   dnnl::memory::data_type type() const;
   void run(const Prepared& ready) const;
 };

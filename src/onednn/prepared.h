@@ -1,9 +1,9 @@
-// Calls that are ready to run: oneDNN's primitive, and the weight in the order that it computes in.
+// Calls that are ready to run: oneDNN's primitive, and the weight in the primitive's layout.
 //
-// Note [Weights by content]: a handler is told no versions, and memory that held one model's weights may hold another's later. So
-// a weight is known by the digest that the program names it by (SHA-256, taken when it was frozen), never by its address; what has the same
-// digest has the same content. It is brought into oneDNN's order when it is first met, and kept up to kMostBytes in all. Calls of other
-// sizes share it where the order is the same.
+// Note [Weights by content]: a handler is passed no versions, and memory that held one model's weights may hold
+// another's later. A weight is therefore identified by the digest in the program (SHA-256, taken when it was frozen),
+// never by its address; equal digests mean equal content. It is reordered to oneDNN's layout when it is first seen,
+// and kept, up to kMostBytes in all. Calls of other sizes share it if the layout is the same.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -15,28 +15,30 @@
 
 namespace tpjrt::onednn {
 
-// Of a convolution: logical sizes NCHW and OIHW (G, O, I, H, W of groups); images lie with the channels last, weights row-major. Of a
-// product: rows by columns, and the weight may lie turned. It has no strides, by which the two differ.
+// The form of a convolution has logical sizes NCHW and OIHW (G, O, I, H, W with groups); images are NHWC, weights
+// row-major. The form of a product has rows by columns, and its weight may be transposed. A product has no strides,
+// which tells the two apart.
 struct Form {
   dnnl::memory::dims source, weight, result, stride, padding, dilation;
   bool is_turned = false, has_bias = false, has_added = false;
   dnnl::memory::data_type type = dnnl::memory::data_type::undef;
-  std::string digest;  // of the weight
+  std::string digest;  // of the weight's content
 
   auto operator<=>(const Form&) const = default;
 };
 
 struct Prepared {
   dnnl::primitive run;
-  dnnl::memory::desc source, bias, result, scratch;  // of what is not there, none
-  dnnl::memory::desc given_weight, wanted_weight;    // as the program has it, and as the primitive takes it
+  dnnl::memory::desc source, bias, result, scratch;  // empty for operands that don't exist
+  dnnl::memory::desc given_weight, wanted_weight;    // the layout in the program, and the primitive's
   std::shared_ptr<const dnnl::memory> weight;        // set by prepared()
 };
 
 inline constexpr size_t kMostBytes = size_t{4} << 30;
 
 const dnnl::engine& engine();
-// `make` is asked for what was not met before. From any thread. Throws dnnl::error for what oneDNN can't do.
+// Returns the prepared call of a form; calls `make` for a form that was not seen before. May be called from any
+// thread. Throws dnnl::error for calls that oneDNN can't run.
 std::shared_ptr<const Prepared> prepared(const Form& form, const void* weight, Prepared (*make)(const Form&));
 
 }  // namespace tpjrt::onednn

@@ -1,4 +1,4 @@
-// Measurements that have to be made in C++, and the bare PJRT runner they are held against.
+// Measurements that must be made in C++, and the bare PJRT runner for comparison.
 #pragma once
 
 #include <pybind11/pybind11.h>

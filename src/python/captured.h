@@ -1,4 +1,4 @@
-// Calling a captured function: a program whose first arguments are state that is found where it lives at every call.
+// Calls of captured functions: programs whose state arguments are looked up in their containers at every call.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -12,7 +12,7 @@
 
 namespace tpjrt::python {
 
-// What a traced function gives: tensors, and in their places other things that are the same in every call.
+// The results of a traced function: tensors, and constants that are the same in every call.
 struct Program {
   std::shared_ptr<engine::CompiledGraph> graph;
   std::vector<pybind11::object> constants;  // null: the next tensor
@@ -20,17 +20,17 @@ struct Program {
 
 using Objects = pybind11::typing::Tuple<pybind11::object, pybind11::ellipsis>;
 
-// A tensor, a number or None as the argument of a call. A tensor is borrowed.
+// Converts a tensor, a number or None to an argument of a call. A tensor is borrowed.
 engine::Given given_of(PyObject* object);
 
-// Is there nothing to run a program on? PyTorch is tracing (a FakeTensorMode, make_fx), or an argument's operations are
-// somebody else's: a fake tensor has no memory.
+// Returns whether there is no memory to run a program on: PyTorch is tracing (a FakeTensorMode, make_fx), or an
+// argument is a fake tensor or otherwise intercepts its operations.
 bool has_no_values(std::span<PyObject* const> arguments);
 bool has_no_values(const at::Tensor& tensor);
 bool is_traced_by_pytorch();
 
 void bind_compiled(pybind11::module_& m);
-// Traces as texts for files, and programs in files (exported.cpp).
+// Binds traces as texts for files, and programs in files (exported.cpp).
 void bind_exported(pybind11::module_& m);
 
 }  // namespace tpjrt::python

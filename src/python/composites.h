@@ -1,4 +1,4 @@
-// Bindings of what composites are asked for.
+// Bindings of the composites that are asked for.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,5 @@
-// Bindings for programs that are half ours: traces for another compiler, its functions in our graphs, its memory.
+// Bindings for programs shared with another framework: traces for another compiler, its functions in this project's
+// graphs, its memory.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// Bindings of kernels, which Python registers and asks what they lower to.
+// Bindings of kernels, which Python registers and which ask Python for their lowering.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// What PyTorch's profiler asks of a device that it has no tracer for.
+// PyTorch's profiler interface, for a device without a tracer.
 #pragma once
 
 namespace tpjrt::python {

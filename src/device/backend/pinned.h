@@ -1,16 +1,16 @@
-// Pinned memory: what Tensor.pin_memory(), DataLoader(pin_memory=True) and factories with pin_memory=True give.
+// Pinned memory: the result of Tensor.pin_memory(), DataLoader(pin_memory=True) and factories with pin_memory=True.
 //
-// It is ordinary memory of the host, as copies to the device are taken at once from any; but a tensor says whether it was
-// pinned, and programs ask.
+// It is ordinary memory of the host, because copies to the device are taken immediately from any memory. But a tensor
+// reports whether it was pinned, and programs ask.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
 
 namespace tpjrt::device {
 
-// PyTorch's host allocator of the device.
+// Returns PyTorch's host allocator for the device.
 at::HostAllocator* pinned_allocator();
-// Does the address lie in memory of pinned_allocator()?
+// Returns whether the address is in memory of pinned_allocator().
 bool is_pinned(const void* data);
 
 }  // namespace tpjrt::device

@@ -1,4 +1,4 @@
-// A call's arguments, flattened: tensor operands, numbers, and the key that names the call's signature.
+// A call's arguments, flattened: tensor operands, numbers, and the key that identifies the call's signature.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -22,25 +22,25 @@ struct Arguments {
   c10::SmallVector<const at::Tensor*, 8> operands;  // the caller's own
   c10::SmallVector<uint32_t, 2> written;            // operands that the call writes, lists not included
   c10::SmallVector<uint32_t, 2> written_in_lists;
-  c10::SmallVector<graph::Number, 4> numbers;  // the random key not included
-  c10::SmallVector<uint32_t, 2> unusual;       // arguments that are constants, although they may be numbers (Usual)
+  c10::SmallVector<graph::Number, 4> numbers;  // without the random key
+  c10::SmallVector<uint32_t, 2> unusual;       // arguments that are constants, although they could be numbers (Usual)
   std::optional<at::Generator> generator;
   c10::DeviceIndex device = -1;
-  bool recordable = true;  // false: an argument has a form that no node can state; the host runs the call
+  bool recordable = true;  // false: a node can't represent an argument's form, so the host runs the call
   bool by_value = false;   // the numbers' values are part of the key
 
   uint64_t hash() const;
-  graph::CompositesPtr composites() const;  // asked for when the call was written down
+  graph::CompositesPtr composites() const;  // asked for when the call was flattened
   graph::Precisions precisions() const;     // likewise; the highest for calls that multiply no matrices
-  // Makes the numbers' values part of the key, for calls whose lowering holds them.
+  // Adds the numbers' values to the key, for calls whose lowering holds them.
   void add_numbers_to_key();
 };
 
-// What PyTorch is asked for now.
+// Returns the precisions that PyTorch's settings ask for now.
 graph::Precisions asked_precisions(graph::PrecisionSettings settings);
 
-// Writes arguments down, in the order of the schema, from C++ or from a stack: the same call gives the same words.
-// Throws for tensors of two devices and for other layouts.
+// Flattens arguments in the order of the schema, from C++ or from a stack: equal calls give equal words. Throws for
+// tensors of two devices and for other layouts.
 class Flattener {
  public:
   Flattener(const Operator& op, Arguments& out);
@@ -75,15 +75,15 @@ class Flattener {
     append(constant);
     ++next_;
   }
-  // An argument on the stack. One with a lazy conjugate or negative bit is resolved in place, and index tensors on the
+  // Adds an argument on the stack. A lazy conjugate or negative bit is resolved in place, and index tensors on the
   // CPU are copied to the device.
   void add(c10::IValue& value);
 
-  // Was there an argument that only the stack's form can state? Then nothing may be done with what is written here.
+  // Returns whether an argument needs the form on the stack. If so, the flattened call must not be used.
   bool odd() const { return odd_; }
 
  private:
-  bool is_usual(double value);  // for the argument that is next
+  bool is_usual(double value);  // for the next argument
   void append(const at::Tensor& tensor, bool written);
   void append_element(const at::Tensor& tensor) {
     const bool written = op_.arguments[next_].written;
@@ -119,13 +119,13 @@ class Flattener {
   const Operator& op_;
   Arguments& out_;
   size_t next_ = 0;
-  bool boxed_ = false;  // the argument comes from the stack, with its bits resolved
+  bool boxed_ = false;  // the argument comes from the stack, with its lazy bits resolved
   bool odd_ = false;
-  double last_ = 0;  // what is_usual() was asked last
+  double last_ = 0;  // the last argument of is_usual()
   at::Tensor undefined_;
 };
 
-// `values` are the call's arguments on the stack.
+// Flattens `values`, the call's arguments on the stack.
 void flatten(const Operator& op, c10::IValue* values, Arguments& out);
 
 }  // namespace tpjrt::device

@@ -1,11 +1,11 @@
-// What Meta kernels say otherwise than the CPU's kernels give: strides above all, in places dtypes and sizes.
+// Corrections where Meta kernels differ from the CPU's kernels: in strides above all, in places in dtypes and sizes.
 #pragma once
 
 #include "device/call/meta.h"
 
 namespace tpjrt::device {
 
-// Puts the CPU's results in place of Meta's. No op but those in the table of corrections.cpp is touched.
+// Replaces Meta's results by the CPU's. Only ops in the table of corrections.cpp are changed.
 void correct(const graph::Signature& signature, Outline& outline);
 
 }  // namespace tpjrt::device

@@ -1,4 +1,4 @@
-// Outlines: what type a call's results have, and whether its arguments are right, by PyTorch's own shape functions.
+// Outlines: the types of a call's results, and whether its arguments are valid, from PyTorch's own shape functions.
 #pragma once
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -15,22 +15,23 @@
 
 namespace tpjrt::device {
 
-// What PyTorch says of a call without computing it.
+// The result of a call's shape function, without computing the call.
 struct Outline {
   std::vector<at::Tensor> operands;  // placeholders; a written one that was resized has its new sizes
   torch::jit::Stack results;
 };
 
-// Outlines a call, below autograd, autocast, modes and functorch. Structured ops by the C++ kernel that every backend shares,
-// on placeholders of the device: the Python Meta kernels that hide it let mistakes pass, and are slow. Other ops by
-// their Meta kernel, which may be Python and then takes the GIL. Throws what the kernel throws: the user's mistake, or
-// an op whose result depends on data.
+// Outlines a call below autograd, autocast, modes and functorch. Structured ops use the C++ kernel that all backends
+// share, on placeholders of the device: the Python Meta kernels that hide it accept invalid calls, and are slow.
+// Other ops use their Meta kernel, which may be Python and then takes the GIL. Throws the kernel's exception: an
+// error of the user's, or an op whose result depends on data.
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
 
-// A call that the kernel of a call makes that is outlined (Outlining), in place of recording it: a structured kernel's own `out=` gives its outputs back as they are.
+// Handles a call that an outlined op's kernel makes (Outlining), instead of recording it: a structured kernel's own
+// `out=` returns its outputs unchanged.
 void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-// Everything above the backend is switched off for the thread while this lives.
+// Switches off everything above the backend for the thread while this lives.
 class BelowEverything {
  public:
   BelowEverything()

@@ -1,4 +1,4 @@
-// What the recorder knows of a call it has seen: its signature, and how its results become tensors.
+// The recorder's knowledge of a call that it has seen: its signature, and how its results become tensors.
 #pragma once
 
 #include <memory>
@@ -15,22 +15,23 @@ struct Plan {
   struct Return {
     enum class Kind : uint8_t { kFresh, kFreshList, kArgument, kUndefined, kInteger };
     Kind kind = Kind::kFresh;
-    uint32_t first = 0;  // result index, or the argument's index for kArgument
+    uint32_t first = 0;  // result index, or for kArgument the argument's index
     uint32_t count = 1;
-    int64_t integer = 0;  // kInteger: what Meta gave, which follows from the operands' types
+    int64_t integer = 0;  // kInteger: Meta's result, which follows from the operands' types
   };
-  // One mutated tensor: operand `operand` gets result `result` as its new value, after being resized if Meta did.
+  // One mutated tensor: operand `operand` gets result `result` as its new value, and is resized first if Meta resized
+  // it.
   struct Write {
     uint32_t operand = 0;
     uint32_t result = 0;
     bool resized = false;
   };
 
-  // The returns at a glance.
+  // A summary of the returns.
   enum class Shape : uint8_t {
-    kFresh,      // the results, one a return
-    kFreshList,  // the results, as one list
-    kArguments,  // arguments handed back, or nothing
+    kFresh,      // new tensors, one for each return
+    kFreshList,  // new tensors, as one list
+    kArguments,  // arguments that are handed back, or nothing
     kMixed,
   };
 
@@ -42,25 +43,25 @@ struct Plan {
   // Scalars among the numbers, and the dtypes of the results: see numbers_fit().
   std::vector<uint32_t> fitted;
   std::vector<c10::ScalarType> fitted_to;
-  bool on_host = false;  // the op can't be lowered: what it needs is run, and the host runs it
+  bool on_host = false;  // the op can't be lowered: its operands are synced, and the host runs it
   std::string host_reason;
 
-  // Calls of this key have a plan for each value of their numbers; nothing else is filled in here.
+  // Calls with this key have a plan for each value of their numbers; nothing else is filled in here.
   bool by_value = false;
 
   std::vector<uint64_t> key;
-  Plan* next = nullptr;  // same hash
+  Plan* next = nullptr;  // the next plan with this hash
 };
 
-// Under graph_lock(). Null when the call was never seen.
+// Returns the call's plan, or null if it was never seen. Under graph_lock().
 Plan* find_plan(const Arguments& arguments, uint64_t hash);
-// Keeps the plan; if another thread was faster, its plan. Under graph_lock().
+// Keeps and returns the plan, or returns the plan of another thread that was faster. Under graph_lock().
 Plan* keep_plan(std::unique_ptr<Plan> plan, uint64_t hash);
 
-// Whether the results' dtypes hold every Scalar of the call. If not, check_scalars() has to be asked.
+// Returns whether the results' dtypes hold every Scalar of the call. If not, check_scalars() must decide.
 bool numbers_fit(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
 
-// Runs Meta and asks the engine. Throws what Meta throws. Not under graph_lock().
+// Makes a plan: runs Meta and asks the engine. Throws Meta's exceptions. Not under graph_lock().
 std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments);
 
 }  // namespace tpjrt::device

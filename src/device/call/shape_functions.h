@@ -1,4 +1,4 @@
-// What the shape functions are made of, for shapes*.cpp: what a call is given, and what its results are.
+// Building blocks of the shape functions in shapes*.cpp: a call's arguments and its results.
 #pragma once
 
 #include <ATen/OpMathType.h>
@@ -24,7 +24,7 @@ void add_norms(ShapeFunctions& functions);
 
 inline at::Tensor tensor(const c10::IValue& value) { return value.isTensor() ? value.toTensor() : at::Tensor(); }
 
-// Are all that are there of the first one's dtype, which is a floating one?
+// Returns whether all defined tensors have the first one's dtype, which is floating.
 inline bool are_alike(std::initializer_list<at::Tensor> tensors) {
   const at::ScalarType dtype = tensors.begin()->scalar_type();
   return c10::isFloatingType(dtype) && std::ranges::all_of(tensors, [&](const at::Tensor& t) {
@@ -36,10 +36,10 @@ inline Results of(std::initializer_list<at::Tensor> tensors) {
   return torch::jit::Stack(tensors.begin(), tensors.end());
 }
 
-// A result of that dtype, of the operands' common shape, as TensorIterator lays it out.
+// Returns a result of that dtype with the operands' common shape, in TensorIterator's layout.
 Results broadcast(at::ScalarType dtype, std::initializer_list<at::Tensor> operands);
 
-// A tensor of other memory, as a pointwise function's result lies.
+// Returns a new tensor with the layout of a pointwise function's result.
 inline Results pointwise(const at::Tensor& x) { return of({made_like(x, x.options())}); }
 
 inline bool is_integer(const at::Tensor& x) { return c10::isIntegralType(x.scalar_type(), /*includeBool=*/false); }

@@ -1,4 +1,5 @@
-// Trials: the CPU's kernel is called on small tensors, because it alone knows what it refuses where Meta takes everything.
+// Trials: the CPU's kernel is called on small tensors, because it alone knows which calls it refuses where Meta
+// accepts everything.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -8,14 +9,15 @@
 
 namespace tpjrt::device {
 
-// Both raise what the CPU's kernel raises for the call but not for a harmless variant of it. They give no verdict where no
-// tensors of ones suit the kernel.
+// Both functions throw an error that the CPU's kernel raises for the call but not for a harmless variant of it. They
+// return silently if the kernel can't be tried on tensors of ones.
 
-// The harmless variant writes to tensors of the dtypes `written`, which are the functional op's; one for each mutated argument.
+// In the harmless variant, the mutated arguments have the dtypes `written`, which are those of the functional op's
+// results.
 void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                       c10::ArrayRef<c10::ScalarType> written);
 
-// The harmless variant has 1 in the place of these numbers.
+// In the harmless variant, these numbers are 1.
 void check_scalars(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                    c10::ArrayRef<uint32_t> scalars);
 

@@ -5,9 +5,10 @@
 
 namespace tpjrt::device {
 
-// Host to device takes a copy, as torch.cuda does: the host's memory may change afterwards.
+// Copies. Like torch.cuda, a copy from the host to the device is complete when it returns: the host's memory may
+// change afterwards.
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking);
-// The same for a `self` without lazy conjugate or negative bit.
+// Copies to a `self` without lazy conjugate or negative bit.
 void copy_values(const at::Tensor& self, const at::Tensor& src);
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking);
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst);

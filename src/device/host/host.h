@@ -1,7 +1,7 @@
-// Ops that XLA can't do: what they need is run, then the op on the CPU in eager.
+// Ops that XLA can't do: their operands are synced, then the op runs on the CPU in eager mode.
 //
-// Never silent: each case is counted by op, warned of once with the user's line where it costs more than the cut of the
-// graph, and an error under TORCH_PJRT_STRICT=1.
+// This is never silent. Each case is counted by op, is warned of once with the user's line if it costs more than the
+// cut of the graph, and is an error under TORCH_PJRT_STRICT=1.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,32 +16,35 @@
 namespace tpjrt::device {
 
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason);
-// After the Meta kernel threw: runs on the host, where a user's mistake raises PyTorch's own error.
+// Called after the Meta kernel threw: runs the op on the host, where a user's mistake raises PyTorch's own error.
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error);
 
-// For what is no ATen call and cuts the graph on every device: raises in strict mode and where a program is traced.
+// For operations that are no ATen call and cut the graph on every device: throws in strict mode and while a program
+// is traced.
 void check_may_run_on_host(const std::string& op, const char* reason);
-void note_on_host(const std::string& op, const char* reason);  // after it ran: counted and told
+void note_on_host(const std::string& op, const char* reason);  // after it ran: counts and reports it
 
-// The value of the tensor's storage after a sync: a leaf. Not under graph_lock().
+// Returns the value of the tensor's storage after a sync, which is a leaf. Not under graph_lock().
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);
-// In a trace: the tensor's value where it rests on data alone, so that it is the same in every run; else empty.
+// Returns, in a trace, the tensor's value if it depends on data alone, so that it is the same in every run; otherwise
+// empty.
 graph::Value value_in_trace(const at::Tensor& tensor);
-// The tensor's values as a CPU tensor of the same sizes and strides. Read only: it may be the device's own memory. Raises in a world
-// whose ranks have values of their own.
+// Returns the tensor's values as a CPU tensor of the same sizes and strides. It must not be written: it may be the
+// device's own memory. Throws in a world whose ranks have different values.
 at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
-// Whether all ranks of a world have the same values; true outside of a world. Only then host_tensor gives them.
+// Returns whether all ranks of a world have the same values; true outside of a world. Only then does host_tensor
+// return them.
 bool has_one_value(const at::Tensor& tensor);
-// A copy of what one rank of a world has.
+// Returns a copy of one rank's values.
 at::Tensor values_of_rank(const at::Tensor& tensor, size_t rank);
-// A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.
+// Returns a new tensor on the device with the values of a CPU tensor. `owned`: see Engine::upload.
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned);
 
-// A tensor on the device over the memory of a CPU tensor, which is taken out of its storage; undefined where that can't
-// be done without a copy. See Engine::borrow.
+// Returns a tensor on the device over the memory of a CPU tensor, which is taken out of its storage; undefined if
+// that would need a copy. See Engine::borrow.
 at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
 
-// Is told of each call that ran on the host, in the thread that made it. Installed by the engine.
+// Called for each call that ran on the host, in the thread that made it. Installed by the engine.
 using HostListener = void (*)(const std::string& op, const char* reason);
 void install_host_listener(HostListener listener);
 

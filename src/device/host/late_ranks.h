@@ -1,7 +1,7 @@
-// Who of a group has not come to a collective yet, told by those who wait for them.
+// Reports which ranks of a group have not come to a collective yet, from the ranks that wait for them.
 //
-// That ranks say where they are would cost each collective a message. Only who has waited for long says so, in the store in
-// which the group met, and sees there who waits as well: the others are late.
+// A message from each rank in each collective would be too expensive. Only a rank that has waited for long writes to
+// the store through which the group was formed, and sees there which ranks wait as well: the others are late.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,14 +15,15 @@
 
 namespace tpjrt::device {
 
-// How long others are waited for before it is told: TORCH_PJRT_LATE, in seconds. None: it is never told.
+// Returns how long a rank waits before it reports others as late: TORCH_PJRT_LATE, in seconds. 0 means never.
 std::chrono::duration<double> patience();
 
-// A wait for other ranks, which is told once.
+// A wait for other ranks, which is reported once.
 class Waiting {
  public:
   std::chrono::duration<double> lasts() const { return std::chrono::steady_clock::now() - start_; }
-  // For whoever waits, each 50 ms or so: throws what a signal's handler raises, and tells `line` when patience() is over.
+  // To be called while waiting, about every 50 ms: throws exceptions of signal handlers, and logs `line` when
+  // patience() is over.
   void go_on(const std::function<std::string()>& line);
 
  private:
@@ -30,28 +31,28 @@ class Waiting {
   bool is_told_ = false;
 };
 
-// Of one group: how many collectives this rank has begun. On any thread.
+// How many collectives of one group this rank has begun. May be used from any thread.
 struct Attendance {
   c10::intrusive_ptr<c10d::Store> store;  // the group's own keys
   std::vector<int64_t> ranks;
-  int64_t own = 0;  // this one, of them
+  int64_t own = 0;  // this rank's index among them
   std::atomic<uint64_t> begun{0};
 };
 
-// One collective that this thread waits for, while it lives.
+// One collective that this thread waits for while it lives.
 class WaitForRanks {
  public:
-  // `attendance` outlives it; null: of a group of which nothing is known.
+  // `attendance` outlives this; null for a group of unknown ranks.
   WaitForRanks(Attendance* attendance, std::string op);
   ~WaitForRanks();
   WaitForRanks(const WaitForRanks&) = delete;
   WaitForRanks& operator=(const WaitForRanks&) = delete;
-  // This thread's innermost; null: none.
+  // Returns this thread's innermost wait; null if there is none.
   static WaitForRanks* current();
 
-  // As Waiting's, of those that have not come.
+  // Waiting::go_on, with a line about the absent ranks.
   void go_on();
-  // "ranks [1, 2] of [0, 1, 2, 3] have not come"; empty where it was not long enough, or is not known.
+  // Returns "ranks [1, 2] of [0, 1, 2, 3] have not come"; empty if the wait was short, or the ranks are unknown.
   std::string absent();
 
  private:

@@ -1,8 +1,9 @@
-// c10d's collectives for tensors of the device, done by a backend for the host's.
+// c10d's collectives for tensors of the device, run by a backend for the host's tensors.
 //
-// A plugin for CPUs has no collectives between processes, so they are gloo's: each one cuts the graph, takes what it reads
-// to the host, waits, and takes what it wrote back. Where the device computes in the host's memory, what is read is the tensor's
-// own memory, and what was written becomes it. Counted, told and refused as whatever runs on the host (host.h).
+// A plugin for CPUs has no collectives between processes, so gloo runs them: each one cuts the graph, moves its
+// inputs to the host, waits, and moves its outputs back. If the device computes in the host's memory, inputs are the
+// tensors' own memory, and outputs become theirs. Collectives are counted, reported and refused like any op on the
+// host (host.h).
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -13,12 +14,12 @@
 
 namespace tpjrt::device {
 
-// Of the same group and rank as `host`, which it keeps. Collectives are over when they return; receiving ends with wait().
-// Ctrl-C ends a wait for other ranks, and from then on the group's collectives raise: its ranks are out of step. `attendance`: by
-// which those that are late are told; null: they are not.
+// Returns a backend with the group and rank of `host`, which it keeps. Collectives are complete when they return;
+// receiving is with wait(). Ctrl-C ends a wait for other ranks, and from then on the group's collectives throw,
+// because its ranks are out of step. `attendance`: used to report late ranks; null: they are not reported.
 c10::intrusive_ptr<c10d::Backend> make_host_backend(c10::intrusive_ptr<c10d::Backend> host,
                                                     std::shared_ptr<Attendance> attendance = nullptr);
-// What such a backend was made of; null of any other.
+// Returns the host's backend of such a backend; null for any other.
 c10::intrusive_ptr<c10d::Backend> host_of(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 }  // namespace tpjrt::device

@@ -1,11 +1,11 @@
 // The recorder: every ATen call on "pjrt" tensors that is not a view or a factory becomes a node here.
 //
-// A call is described by a key of words (operator, operand types, attributes; numbers apart). The first call with a key
-// runs the Meta kernel and asks the engine whether the op can be lowered; the answer, a Plan, is kept for ever. Later
-// calls look the plan up, make a node, and wrap or rebind storages as the schema's alias info says.
+// A key of words describes a call (operator, operand types, attributes; numbers are separate). The first call with a
+// key runs the Meta kernel and asks the engine whether the op can be lowered; the answer, a Plan, is kept for ever.
+// Later calls look the plan up, make a node, and wrap or rebind storages according to the schema's alias info.
 //
-// One boxed kernel takes any schema. In front of it stand entrances for the commonest C++ signatures (entrance.cpp), which
-// save boxing the arguments when the call is known.
+// One boxed kernel takes any schema. Entrances for the commonest C++ signatures (entrance.cpp) come before it, and
+// save boxing the arguments of a known call.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -18,7 +18,8 @@
 
 namespace tpjrt::device {
 
-// Registers the recorder: as the backend's fallback, for every overload with Boxing::kRecord, and by its entrances.
+// Registers the recorder as the backend's fallback, for every overload with Boxing::kRecord, and through its
+// entrances.
 void register_recorder();
 
 // Records the call whose arguments end the stack, or runs it on the host. Thread-safe.
@@ -26,11 +27,11 @@ void record(const Operator& op, torch::jit::Stack& stack);
 
 using Results = c10::SmallVector<at::Tensor, 4>;
 
-// Adds what it lives to a total of the time spent in recording, unless it is dropped or lives within the making of a plan,
+// Adds its lifetime to a total of the time spent in recording, unless it is dropped or lives while a plan is made,
 // which is timed as a whole.
 class RecordTimer {
  public:
-  RecordTimer();  // of a call: one in so many is timed
+  RecordTimer();  // for a call: one in kTimedEvery is timed
   explicit RecordTimer(std::atomic<int64_t>& total) { start(total); }
   ~RecordTimer() {
     if (C10_UNLIKELY(total_)) stop();
@@ -49,8 +50,8 @@ class RecordTimer {
   int64_t start_ = 0;
 };
 
-// Records a call that has a plan whose returns are of that shape (kMixed: any), and puts its fresh tensors into
-// `results`. Null, and nothing done, when there is none, or the host must run it. Thread-safe.
+// Records a call that has a plan with returns of that shape (kMixed: any), and puts its new tensors into `results`.
+// Returns null, and does nothing, if there is none, or if the host must run it. Thread-safe.
 const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape shape, RecordTimer& timer,
                          Results& results);
 

@@ -1,4 +1,4 @@
-// What is counted while recording, for torch_pjrt.metrics(). The engine has counters of its own.
+// Counters of recording, for torch_pjrt.metrics(). The engine has counters of its own.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,14 @@ namespace tpjrt::device {
 struct Counters {
   std::atomic<uint64_t> ops_recorded{0};
   std::atomic<uint64_t> host_transfer_bytes{0};
-  // Spent in recording: first calls of a kind are timed, of the others one in kTimedEvery.
+  // Nanoseconds spent in recording: first calls of a kind are all timed, of the others one in kTimedEvery.
   std::atomic<int64_t> plan_ns{0}, timed_ns{0};
-  static constexpr uint64_t kTimedEvery = 61;  // a prime: a loop of many equal steps is met everywhere
+  static constexpr uint64_t kTimedEvery = 61;  // a prime, so that a loop of equal steps is sampled everywhere
   double record_seconds() const;
 
   bool count_fallback(const std::string& op);  // true the first time this process sees the op
   std::map<std::string, uint64_t> fallbacks() const;
-  // What this process took part in with others, by way of the host: calls of an op, and the bytes that it gave.
+  // Collectives of this process that went through the host: the number of calls of an op, and the bytes that it sent.
   struct Exchange {
     uint64_t calls = 0, bytes = 0;
   };

@@ -1,4 +1,4 @@
-// What a collective that is over when it returns gives back.
+// The result of a collective that is complete when it returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,12 +8,12 @@
 
 namespace tpjrt::device {
 
-// What c10d's collectives take and give.
+// Argument and result types of c10d's collectives.
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<Tensors>;
 
-// Work that is done, with these results.
+// Returns completed work with these results.
 WorkPtr finished_work(Tensors results);
 
 }  // namespace tpjrt::device

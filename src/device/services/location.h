@@ -1,4 +1,5 @@
-// The user's line: the innermost Python frame that is neither torch's nor ours. Installed by the Python room.
+// The user's line: the innermost Python frame that belongs neither to torch nor to this package. Installed by the
+// Python room.
 #pragma once
 
 #include <string>
@@ -12,9 +13,9 @@ struct Location {
 using LocationSource = Location (*)();
 
 void install_location_source(LocationSource source);
-// In this thread, until it is set to the empty location: what is traced comes from there.
+// Overrides the location in this thread, until it is set to the empty location. For traced code.
 void set_location(Location location);
-// Empty where no Python frame is running (the autograd engine's thread). Takes the GIL.
+// Returns an empty location if no Python frame is running (the autograd engine's thread). Takes the GIL.
 Location user_location();
 
 }  // namespace tpjrt::device

@@ -1,19 +1,19 @@
-// How calls are taken: strictly, as part of a trace, recorded only, or outlined.
+// How calls are handled: strictly, as part of a trace, recorded only, or outlined.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace tpjrt::device {
 
-// Is it an error that an op runs on the host? For the whole process; TORCH_PJRT_STRICT=1 at the start.
+// Whether it is an error that an op runs on the host. For the whole process; initially on if TORCH_PJRT_STRICT=1.
 bool strict();
 void set_strict(bool on);
 
-// While a function is traced on placeholders (in this thread) nothing runs on the host: it raises.
+// Whether this thread traces a function on placeholders. While it does, an op that would run on the host throws.
 bool tracing();
 void set_tracing(bool on);
 
-// While one lives, this thread's calls are recorded only: they are traced, not meant to run.
+// While one lives, this thread's calls are only recorded, because they are traced and not meant to run.
 class StaysLazy {
  public:
   StaysLazy();

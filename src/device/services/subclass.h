@@ -1,4 +1,4 @@
-// Tensor subclasses of Python, which decide in __torch_dispatch__ what a call is.
+// Python's tensor subclasses, which decide in __torch_dispatch__ how a call is handled.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,8 +6,8 @@
 namespace tpjrt::device {
 
 enum class Subclass {
-  kNone,     // a plain tensor, or one that stands for it while PyTorch traces
-  kDTensor,  // knows the ops that PyTorch has strategies for, and those that adapt/dtensor.py registers
+  kNone,     // a plain tensor, or a stand-in for one while PyTorch traces
+  kDTensor,  // supports ops for which PyTorch, or adapt/dtensor.py, has a strategy
   kOther,
 };
 

@@ -1,5 +1,5 @@
-// Assertions of what a thread traces: what must hold of data, which only a run of the program has. A check that reads a value becomes
-// one (Note [Requirements], engine/lower/program/requirements.h).
+// Assertions about data in a thread's trace, because only a run of the program has the data. A check that reads a
+// value becomes one (Note [Requirements], engine/lower/program/requirements.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,19 +11,20 @@ namespace tpjrt::device {
 
 // A scope is a part of a trace that computes its own assertions: the whole, or the body of a loop or of a composite.
 void begin_assertions();
-void end_assertions();  // forgets those that were not taken
-bool asserts();         // Is there a scope?
+void end_assertions();  // forgets assertions that were not taken
+bool asserts();         // whether there is a scope
 
-// `violations`, integers or booleans, must be zero. `error`: the Python type that is raised otherwise, RuntimeError where it is none of
-// ops::Raises. In the message {} stands for the first element that isn't zero, and {index} for its place.
+// Asserts that `violations`, integers or booleans, are zero. `error`: the Python type that is raised otherwise;
+// RuntimeError if ops::Raises has no such type. In the message {} stands for the first element that isn't zero, and
+// {index} for its index.
 void assert_zero(const at::Tensor& violations, const std::string& error, const std::string& message);
-// A tensor that depends on all assertions of the scope, which then has none; undefined where it has none.
+// Returns a tensor that depends on all assertions of the scope, and clears them; undefined if there are none.
 at::Tensor take_assertions();
-// `result`, which then depends on what was taken.
+// Returns `result` with a dependency on the assertions taken.
 at::Tensor depending(const at::Tensor& result, const at::Tensor& taken);
 
-// What a branch on a traced condition goes on with, where its other side only raises: that has become an assertion. Installed by the
-// Python room.
+// Returns the side with which a branch on a traced condition continues, if its other side only raises and has become
+// an assertion. Installed by the Python room.
 using TruthSource = std::optional<bool> (*)(const at::Tensor& condition);
 void install_truth_source(TruthSource source);
 std::optional<bool> assumed_truth(const at::Tensor& condition);

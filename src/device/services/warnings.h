@@ -1,4 +1,4 @@
-// Which warnings of PyTorch's own code reach the user.
+// Filters of the warnings of PyTorch's own code.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -8,8 +8,9 @@
 
 namespace tpjrt::device {
 
-// A warning of a call that PyTorch's shape function and the host's kernel both give reaches the user once. Made before a call is outlined, on the thread that records it. Passes warnings on; after `host_begins()` not those
-// that were passed on before, each of them as often as it was.
+// Passes a warning that both PyTorch's shape function and the host's kernel give for a call to the user only once.
+// Made before a call is outlined, on the thread that records it. After `host_begins()` it drops warnings that were
+// passed on before, each as often as it was.
 class HeardOnce final : public c10::WarningHandler {
  public:
   HeardOnce();
@@ -23,7 +24,7 @@ class HeardOnce final : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_;
 };
 
-// Drops the warnings of this thread while it lives: of calls that are not the user's.
+// Drops the warnings of this thread while it lives, for calls that are not the user's.
 class Unheard final : public c10::WarningHandler {
  public:
   Unheard() : guard_(this) {}

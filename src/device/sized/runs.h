@@ -1,19 +1,19 @@
-// Runs of equal elements along a dimension: how many there are is data, and is read (Note [Sizes of data]).
+// Runs of equal elements along a dimension. Their number is data, and is read (Note [Sizes of data]).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace tpjrt::device {
 
-// Of each run its first place, of each element its run, and the runs' lengths. `places` is of the count rounded up; what is behind
-// the count is some place. `counts` is of the count.
+// The first place of each run, the run of each element, and the runs' lengths. `places` has the rounded count;
+// entries beyond the count are arbitrary places. `counts` has the exact count.
 struct Runs {
   at::Tensor places, inverse, counts;
   int64_t count = 0;
 };
-// `starts`: bools, of each element whether a run begins there.
+// Returns the runs of `starts`: bools, whether a run begins at each element.
 Runs runs(const at::Tensor& starts);
-// Where one of (n, …) differs from the one before it.
+// Returns where one of (n, …) differs from the one before it.
 at::Tensor starts_of(const at::Tensor& x);
 
 }  // namespace tpjrt::device

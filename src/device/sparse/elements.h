@@ -5,10 +5,11 @@
 
 namespace tpjrt::device {
 
-// (nnz), or of blocks (nnz, height, width) as `parts.values` has them, in the dtype of `matrix`, which has two dimensions.
+// Returns the elements (nnz), or blocks (nnz, height, width) like `parts.values`, in the dtype of `matrix`, which has
+// two dimensions.
 at::Tensor elements_at(const at::Tensor& matrix, const Parts& parts, c10::Layout layout);
 
-// Are both known to have the same values, whatever these are? False where that takes long to see.
+// Returns whether both are known to have the same values. Returns false if that takes long to decide.
 bool are_same(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace tpjrt::device

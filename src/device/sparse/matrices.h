@@ -1,4 +1,4 @@
-// Sparse matrices made of others: whose number of elements is data, and is read (Note [Sizes of data]).
+// Sparse matrices made of others. Their number of elements is data, and is read (Note [Sizes of data]).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,26 +9,28 @@
 
 namespace tpjrt::device {
 
-// Of each of `counts` (n) so many, one after another: `of` says whose, `within` which of these. Both are of the count rounded up; what is
-// behind the count is false in `is_one`, and whose and which are of some that there are.
+// Expands `counts` (n): item i appears counts[i] times, in order. `of` is the item's index, `within` the number of
+// the appearance. Both have the rounded count; entries beyond the count are false in `is_one`, with the indices of
+// some real item.
 struct Spread {
   at::Tensor of, within, is_one;
   int64_t count = 0;
 };
-// `n` isn't 0. Reads the count, but where a size is given that it is not above; `count` stays 0 then.
+// `n` must not be 0. Reads the count, unless `size` is given as an upper bound; then `count` stays 0.
 Spread spread(const at::Tensor& counts, std::optional<int64_t> size = std::nullopt);
 
-// A CSR matrix of a coalesced COO one's elements, with indices of that dtype.
+// Returns a CSR matrix with the elements of a coalesced COO one, and indices of that dtype.
 at::Tensor csr_of(const at::Tensor& coalesced, c10::ScalarType indices);
-// A compressed matrix of these values, as PyTorch makes new ones: its indices are its own, of 64 bits, whatever the parts have.
+// Returns a compressed matrix of these parts, like PyTorch makes new ones: with its own 64-bit indices, whatever the
+// parts have.
 at::Tensor with_own_places(const Parts& parts, c10::IntArrayRef sizes, c10::Layout layout);
-// A COO matrix of a CSR or CSC one's elements.
+// Returns a COO matrix with the elements of a CSR or CSC one.
 at::Tensor coo_of(const at::Tensor& compressed);
 
-// Makes the CSR matrix `out` one with the elements of `result`. Gives `out`.
+// Gives the CSR matrix `out` the elements of `result`. Returns `out`.
 at::Tensor& give(const at::Tensor& result, at::Tensor& out);
 
-// The product of two sparse matrices, COO or compressed without blocks: coalesced COO.
+// Returns the product of two sparse matrices, COO or compressed without blocks, as coalesced COO.
 at::Tensor product_of_sparse(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace tpjrt::device

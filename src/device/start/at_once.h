@@ -1,12 +1,13 @@
-// Calls that somebody is about to read, run while they are recorded.
+// Runs calls while they are recorded, if a read is expected soon.
 //
-// Note [At once]: a line search, an agent or a sampler reads a number every few calls. What a graph brings, its calls can't pay
-// there: a node, a walk and a look-up a read cost more than the kernels. So a stretch, all that a thread records from one read
-// to the next, is foretold by its first call. Where the last kLeastReads stretches that began with the same call were of
-// no more than kMostCalls, this one's calls run at once, each by the kernel that would run it later (Note [Tiers]), if their
-// operands are there and all is small; others are recorded, as ever. A stretch that becomes longer is recorded from there on,
-// and the next ones that begin so. It depends on what is called and read alone, so a script takes the same way each time. Calls
-// on a view whose storage's value is in memory see that memory, and write into it where nobody else has the old value.
+// Note [At once]: a line search, an agent or a sampler reads a number every few calls. A graph doesn't amortize
+// there: a node, a walk and a look-up for each read cost more than the kernels. So the first call of a stretch, which
+// is all that a thread records from one read to the next, predicts its length. If the last kLeastReads stretches that
+// began with the same call had no more than kMostCalls calls, this one's calls run immediately, each by the kernel
+// that would run it later (Note [Tiers]), if their operands exist and all are small; others are recorded as usual. A
+// stretch that becomes longer is recorded from there on, and so are the next ones that begin that way. The decision
+// depends on calls and reads alone, so a script behaves the same each time. Calls on a view whose storage's value is
+// in memory see that memory, and write into it if nothing else has the old value.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,16 @@
 
 namespace tpjrt::device {
 
-// Tells of a call of this thread, whose signature lives as long as the process. Should it run at once? Under graph_lock().
+// Records that this thread is about to call `signature`, which lives as long as the process. Returns true if the call
+// should run immediately. Under graph_lock().
 bool call_of_stretch(graph::SignaturePtr signature);
-// May this thread's calls run at once? Not those of a trace, nor where somebody is asked before a write.
+// Returns whether this thread's calls may run immediately: not in eager mode or a trace, or if writes are watched.
 bool may_run_at_once();
-// It did.
+// Records that it ran.
 void ran_at_once();
-// A value is read: the stretch ends. Gives how many of its calls have run at once. Under graph_lock().
+// Ends the stretch, because a value is read. Returns how many of its calls have run immediately. Under graph_lock().
 uint32_t end_stretch();
-// A policy is set anew: stretches are counted from there on, and this thread's begins anew.
+// Restarts the counts of stretches, because a policy was set, and begins a new stretch in this thread.
 void forget_stretches();
 
 }  // namespace tpjrt::device

@@ -1,10 +1,10 @@
 // A call of backward(), from its first node to its last.
 //
-// Note [Backward]: PyTorch's autograd engine hands what lies on an accelerator to a thread of its own for each device, and
-// the caller sleeps until it is through: two switches of threads, and Python's lock taken from the one and the other. For a
-// device that computes by itself that is nothing; a recorder's whole backward of a small network takes less. There is
-// nothing to gain, either: what the thread does is record. So a backward whose roots lie on "pjrt" runs in the caller's
-// thread, as on the CPU (torch.autograd.set_multithreading_enabled). Devices of others keep their threads.
+// Note [Backward]: PyTorch's autograd engine runs the nodes of an accelerator in a separate thread for each device
+// while the caller sleeps. That costs two thread switches and two transfers of the GIL. For a device that computes by
+// itself the cost is negligible, but recording the whole backward of a small network takes less. The thread brings no
+// gain either, because it only records. So a backward whose roots are on "pjrt" runs in the caller's thread, as on
+// the CPU (torch.autograd.set_multithreading_enabled). Other devices keep their threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace tpjrt::device {
 
-// One lives while the engine runs. Backwards may be within each other.
+// Lives while the engine runs. Backwards may be nested.
 class Backward {
  public:
   explicit Backward(c10::ArrayRef<at::Tensor> roots);
@@ -24,7 +24,7 @@ class Backward {
   const bool was_multithreaded_;
 };
 
-// In this thread. What a backward moves and reads ends no round (Note [Rounds]).
+// Returns whether a backward runs in this thread. Its copies and reads end no round (Note [Rounds]).
 bool in_backward();
 
 }  // namespace tpjrt::device

@@ -8,7 +8,7 @@
 
 namespace tpjrt::device {
 
-// Can the device hold tensors of this dtype?
+// Returns whether the device can hold tensors of this dtype.
 bool is_supported(c10::ScalarType dtype);
 
 at::Tensor empty_memory_format(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
@@ -21,7 +21,7 @@ at::Tensor _efficientzerotensor(c10::IntArrayRef size, std::optional<at::ScalarT
                                 std::optional<at::Layout> layout, std::optional<at::Device> device,
                                 std::optional<bool> pin_memory);
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> format);
-// Keeps what fits; new bytes are zeros.
+// Keeps the bytes that fit; new ones are zeros.
 void resize_storage(const c10::Storage& storage, size_t nbytes);
 at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
                                       c10::IntArrayRef stride);

@@ -1,9 +1,9 @@
-// Random numbers: a generator is a seed and a counter; every random node takes the next key from it.
+// Random numbers: a generator is a seed and a counter, and every random node takes the next key from it.
 //
-// A key is (seed, counter), an input of the compiled program, so drawing again never recompiles. The same seed gives the
-// same numbers for the same sequence of calls, whatever is synced when. The streams are not the CPU generator's; a compiled
-// function of tensors on the CPU takes its keys from there, so that whoever saves and restores that generator (activation
-// checkpoints do) gets the same numbers again.
+// A key is (seed, counter), an input of the compiled program, so drawing again never recompiles. A seed gives the
+// same numbers for the same sequence of calls, whenever they are synced. The streams are not the CPU generator's. A
+// compiled function of CPU tensors takes its keys from the CPU generator, so saving and restoring that generator
+// (activation checkpoints do) repeats the numbers.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -35,9 +35,9 @@ class PjrtGenerator final : public c10::GeneratorImpl {
 };
 
 const at::Generator& default_generator(c10::DeviceIndex device);
-// From the generator given to the op, else from the device's default one.
+// Returns the next key of the generator given to the op, else of the device's default one.
 std::pair<uint64_t, uint64_t> next_key(const std::optional<at::Generator>& generator, c10::DeviceIndex device);
-// From the default generator of one of PyTorch's own devices.
+// Returns the next key of the default generator of one of PyTorch's own devices.
 std::pair<uint64_t, uint64_t> next_key_of(c10::Device device);
 
 }  // namespace tpjrt::device

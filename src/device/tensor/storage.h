@@ -1,11 +1,12 @@
-// The storage of a "pjrt" tensor: a cell of the lazy graph under a plain c10::StorageImpl.
+// The storage of a "pjrt" tensor: a storage slot (Cell) of the lazy graph under a plain c10::StorageImpl.
 //
-// Only the storage is lazy; tensors above it are ordinary TensorImpls. The value's type states the *form* of the memory:
-// dense, offset 0, covering the whole storage. A tensor whose sizes, strides and dtype equal the form reads the value
-// itself; any other tensor reads it through a view node and writes it through a write node (access.h).
+// Only the storage is lazy; tensors above it are ordinary TensorImpls. The value's type states the *form* of the
+// memory: dense, offset 0, covering the whole storage. A tensor whose sizes, strides and dtype equal the form reads
+// the value itself; any other tensor reads it through a view node and writes it through a write node (access.h).
 //
-// The data pointer is a unique address in a mapping that can't be read (allocator.h): equality and null checks behave as
-// usual, and a kernel that mistakes the memory for the host's faults at once instead of reading garbage.
+// The data pointer is a unique address in a mapping that can't be read (allocator.h). Comparisons and null checks
+// behave as usual, and a kernel that mistakes the memory for the host's faults immediately instead of reading
+// garbage.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,17 +30,17 @@ class LazyStorage final : public c10::StorageImpl {
   void drop();
 };
 
-// Makes c10 create LazyStorage for this device type, whoever asks (at::empty, unpickling, …).
+// Makes c10 create a LazyStorage for this device type in every case (at::empty, unpickling, …).
 void install_storage();
 
 bool is_pjrt(const at::Tensor& tensor);
-// Throws for a storage that is not ours.
+// Returns the tensor's lazy storage. Throws for another device's storage.
 LazyStorage* storage_of(const at::Tensor& tensor);
 LazyStorage* storage_of(const c10::Storage& storage);
 
-// A tensor with a storage of its own, not yet bound to a value.
+// Returns a tensor with a new storage, not yet bound to a value.
 at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device);
-// Records a node; the operands are moved in. Gives its results. Under graph_lock().
+// Records a node, and moves the operands into it. Returns its results. Under graph_lock().
 std::vector<at::Tensor> make_node_tensors(graph::SignaturePtr signature, c10::SmallVectorImpl<graph::Value>& operands,
                                           c10::SmallVectorImpl<graph::Number>& numbers);
 

@@ -8,15 +8,15 @@
 
 namespace tpjrt::device::world {
 
-// Of the group of these ranks, rank 0 the first of them.
+// Returns the backend of the group of these ranks, of which rank 0 is the first.
 c10::intrusive_ptr<c10d::Backend> make_backend(std::vector<int64_t> ranks);
-// All ranks of the world in groups of its kind, which it has collectives of from now on.
+// Sets all groups of its kind over the world's ranks, with which its collectives work from now on.
 void complete_backend(c10d::Backend& backend, const std::vector<std::vector<int64_t>>& groups);
 
-// The groups of a process group of the world. Throws for one that is not.
+// Returns the groups of a process group of the world. Throws for another process group.
 Groups groups_of(const std::string& group_name);
 Groups groups_of(c10d::ProcessGroup& group);
-// Of an all_to_all: the ranks run one program, whose shapes are the same.
+// Throws unless the parts of an all_to_all are equal: all ranks run one program, with one set of shapes.
 void check_equal_parts(const std::vector<int64_t>& sizes);
 
 }  // namespace tpjrt::device::world

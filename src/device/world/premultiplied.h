@@ -1,4 +1,5 @@
-// PREMUL_SUM, a sum with a factor, which FSDP2 divides gradients by (set_gradient_divide_factor). Neither gloo nor XLA has it.
+// PREMUL_SUM, a sum with a factor, with which FSDP2 divides gradients (set_gradient_divide_factor). Neither gloo nor
+// XLA has it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,10 +7,10 @@
 
 namespace tpjrt::device::world {
 
-// `input` times the factor of a PREMUL_SUM, a new tensor; `input` itself for other reductions. Throws for a dtype that NCCL refuses,
-// too.
+// Returns `input` times the factor of a PREMUL_SUM, as a new tensor; `input` itself for other reductions. Throws for
+// a dtype that NCCL refuses as well.
 at::Tensor premultiplied(const at::Tensor& input, const c10d::ReduceOp& op);
-// The reduction that is left once operands are premultiplied.
+// Returns the reduction of premultiplied operands.
 c10d::ReduceOp after_factor(const c10d::ReduceOp& op);
 
 }  // namespace tpjrt::device::world

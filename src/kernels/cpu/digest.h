@@ -1,4 +1,4 @@
-// Digests of memory's content: who keeps something that was computed of memory, and is not told of writes to it, compares them.
+// Digests of memory's content. A cache of values computed from memory compares them if it isn't notified of writes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,10 +8,11 @@
 
 namespace tpjrt::kernels {
 
-// Different contents have different digests, but for one chance in 2^64 or less.
+// Different contents have different digests, except with a probability of at most 2^-64.
 using Digest = std::array<uint64_t, 8>;
 
-// Digest of dense tensors on the CPU: dtype, sizes, strides and elements of each. Reads all of their memory, on PyTorch's threads.
+// Returns the digest of dense CPU tensors: dtype, sizes, strides and elements of each. Reads all of their memory, on
+// PyTorch's threads.
 Digest digest(c10::ArrayRef<at::Tensor> tensors);
 
 }  // namespace tpjrt::kernels

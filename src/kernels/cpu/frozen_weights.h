@@ -1,9 +1,9 @@
-// Weights of convolutions that a compiled function has frozen: as oneDNN has them, kept from call to call.
+// Frozen weights of a compiled function's convolutions, kept in oneDNN's layout from call to call.
 //
-// Note [Frozen weights]: oneDNN brings a weight into an order of its own in each call, unless it is given in that order. Who freezes a
-// function (python/torch_pjrt/dynamo/freezing.py) gives each weight once, and again when it has changed; a program names it by
-// number, so that new values are no new program. Numbers are counted in a process and mean nothing in another one, as a
-// program is emitted anew there.
+// Note [Frozen weights]: oneDNN reorders a weight into its own layout in each call, unless the weight already has it.
+// Freezing a function (python/torch_pjrt/dynamo/freezing.py) reorders each weight once, and again when it has
+// changed. A program names a weight by number, so new values need no new program. Numbers are counted in one process
+// and mean nothing in another, where a program is emitted again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 
 namespace tpjrt::kernels {
 
-// Has PyTorch what that takes?
+// Returns whether this version of PyTorch has the ops that this takes.
 bool can_freeze_weights();
 
 // How a weight moves over images.
@@ -23,7 +23,7 @@ struct Window {
   int64_t groups;
 };
 
-// One weight's place, which programs find by its number while this lives. Thread-safe.
+// The slot of one weight, which programs find by its number while this lives. Thread-safe.
 class FrozenWeight {
  public:
   FrozenWeight();
@@ -32,7 +32,8 @@ class FrozenWeight {
   FrozenWeight& operator=(const FrozenWeight&) = delete;
 
   int64_t number() const { return number_; }
-  // From now on it is this weight [O, I / groups, height, width], for images of these sizes. A call that runs goes on with the one before.
+  // Replaces the weight [O, I / groups, height, width], for images of these sizes. A call that is running goes on
+  // with the one before.
   void put(const at::Tensor& weight, std::optional<at::Tensor> bias, const Window& window, c10::IntArrayRef images);
 
  private:
@@ -40,10 +41,10 @@ class FrozenWeight {
 };
 
 struct Frozen {
-  at::Tensor weight;  // in oneDNN's order
+  at::Tensor weight;  // in oneDNN's layout
   std::optional<at::Tensor> bias;
 };
-// Throws where nobody has it any more.
+// Throws if the weight no longer exists.
 std::shared_ptr<const Frozen> find_frozen(int64_t number);
 
 }  // namespace tpjrt::kernels

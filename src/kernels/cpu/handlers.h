@@ -1,9 +1,10 @@
-// The handlers that programs on the CPU may call without anybody's asking: by name, what computes in XLA's buffers with the
-// libraries that PyTorch has.
+// The handlers that programs on the CPU may call by name, without any registration by the user. They compute in XLA's
+// buffers with PyTorch's libraries.
 //
-// To add one: a function in a file of this folder that defines a handler (XLA_FFI_DEFINE_HANDLER_SYMBOL's relatives, or
-// tensors.h), a line in `all` (handlers.cpp), the threads it wants (team.h), and Emit::call_kernel in a rule that is added as `.with_kernels`. A handler is
-// called by XLA's threads, several at once. What it means may only change along with its name: programs on disk call it by that.
+// To add one: a function in a file of this folder that defines a handler (XLA_FFI_DEFINE_HANDLER_SYMBOL's relatives,
+// or tensors.h), a line in `all` (handlers.cpp), the threads it wants (team.h), and Emit::call_kernel in a rule that
+// is added as `.with_kernels`. XLA's threads call a handler, several at once. A handler's meaning may only change
+// along with its name, because programs on disk call it by name.
 #pragma once
 
 #include <xla/ffi/api/c_api.h>
@@ -15,13 +16,13 @@
 
 namespace tpjrt::kernels {
 
-// False: TORCH_PJRT_KERNELS=0.
+// Returns false if TORCH_PJRT_KERNELS=0.
 bool are_cpu_kernels_wanted();
-// From now on this client's programs may call them. False where they aren't wanted, where the plugin takes no handlers, or has
-// memory of its own: then nothing is.
+// Lets this client's programs call the handlers. Returns false, and registers nothing, if they aren't wanted, or if
+// the plugin takes no handlers or has memory of its own.
 bool give_cpu_kernels(pjrt::Client& client);
 
-// One function a file of this folder.
+// One function for each file of this folder.
 XLA_FFI_Error* aten_call(XLA_FFI_CallFrame* frame);  // aten_call.cpp
 XLA_FFI_Error* product(XLA_FFI_CallFrame* frame);    // product.cpp
 // convolution.cpp

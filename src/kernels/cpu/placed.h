@@ -1,10 +1,11 @@
-// Results of ATen's kernels that have no out= form, in memory that is there.
+// Output forwarding for ATen's kernels that have no out= form: their results are written into existing memory.
 //
-// Note [Placed results]: a kernel that makes its own result has it copied to the program's buffer, or is made to add to zeros there:
-// for a convolution of bfloat16 a third of its time. Such kernels make their results by `empty`. While a Placed stands, `empty` is
-// this project's (a dispatch key that nothing else has is in the thread's), and the first memory of exactly the result's size that a
-// tensor asks for is the result's place. Whatever else may take it: give() looks where the result is, and copies it if it is elsewhere.
-// What oneDNN needs beside is not allocated by tensors.
+// Note [Placed results]: a kernel that allocates its own result would need a copy into the program's buffer, or must
+// be made to add to zeros there; for a convolution of bfloat16 that is a third of its time. Such kernels allocate
+// results with `empty`. While a Placed lives, `empty` is this project's (the thread includes a dispatch key that
+// nothing else uses), and the first tensor that allocates exactly the result's size gets the result's memory. Another
+// tensor may take it, so give() checks where the result is and copies it if it is elsewhere. oneDNN's scratch memory
+// is not allocated by tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +13,8 @@
 
 namespace tpjrt::kernels {
 
-// Of one result, dense in some order of its dimensions, and one thread. Nothing that the kernel made may outlive it.
+// For one result, dense in some order of its dimensions, and one thread. No other tensor of the kernel may outlive
+// it.
 class Placed {
  public:
   explicit Placed(const at::Tensor& place);
@@ -20,7 +22,7 @@ class Placed {
   Placed(const Placed&) = delete;
   Placed& operator=(const Placed&) = delete;
 
-  // Puts what the kernel gave at the place.
+  // Copies the kernel's result to the memory, unless it is there already.
   void give(const at::Tensor& result) const;
 
  private:

@@ -1,20 +1,21 @@
-// The threads that kernels compute with.
+// The threads with which kernels compute.
 //
-// Note [One team]: an OpenMP library computes with a team of threads that belongs to the thread that calls it. XLA calls handlers in
-// whichever of its threads is free, several at once, so that each of these would come to have a team as large as the machine. So
-// there is one thread with a team, which does what handlers give it, one after the other, while XLA's threads wait; and what
-// isn't worth several threads is done where XLA is, by that thread alone. With one thread allowed all of it is.
+// Note [One team]: OpenMP gives each thread that calls it a team of threads of its own. XLA calls handlers in
+// whichever of its threads is free, several at once, so each of these would get a team as large as the machine.
+// Therefore one thread owns a team and runs the handlers' work one after the other, while XLA's threads wait. Work
+// that isn't worth several threads runs in XLA's thread alone. If only one thread is allowed, all work does.
 #pragma once
 
 #include <functional>
 
 namespace tpjrt::kernels {
 
-// How many threads programs that are launched from now on may compute with: as torch.set_num_threads has it in the thread that
-// launches.
+// Sets how many threads programs may compute with that are launched from now on: torch.set_num_threads of the
+// launching thread.
 void set_team_size(int threads);
 
-// Runs `work` and waits for it; throws what it throws. `large`: worth several threads. Not from within work.
+// Runs `work` and waits for it; throws its exception. `large`: worth several threads. Must not be called from within
+// work.
 void compute(bool large, const std::function<void()>& work);
 
 }  // namespace tpjrt::kernels

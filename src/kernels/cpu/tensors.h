@@ -1,4 +1,4 @@
-// XLA's buffers as tensors, and how a handler computes with them.
+// XLA's buffers as tensors, and the frame of a handler that computes with them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,20 +7,20 @@
 
 namespace tpjrt::kernels {
 
-// Over the buffer's memory, row-major. Throws for a dtype that torch lacks.
+// Returns a row-major tensor over the buffer's memory. Throws for a dtype that torch lacks.
 at::Tensor tensor_over(const xla::ffi::AnyBuffer& buffer);
 
-// Over the same memory, in which an image's channels lie last (Emit::Orders).
+// Returns an NCHW tensor over memory in NHWC layout (Emit::Orders).
 at::Tensor channels_last(const at::Tensor& images);
 
-// What a handler computes with: `operands`, and `results` to write to. Tensors may not outlive the call.
+// The operands of a handler, and the results to write to. The tensors may not outlive the call.
 struct Tensors {
   std::vector<at::Tensor> operands, results;
 };
 Tensors tensors_of(const xla::ffi::RemainingArgs& args, const xla::ffi::RemainingRets& rets);
 
-// A handler that is told its attributes: `work` may throw, and then the run fails with what it says. It is run in whichever thread
-// XLA has, and itself says what is worth a team (team.h). Modes, such as autograd's, are set in it.
+// A handler that passes on its attributes. If `work` throws, the run fails with its message. `work` runs in any of
+// XLA's threads, and decides itself what is worth a team (team.h). It sets modes such as autograd's itself.
 template <void (*work)(const Tensors& tensors, const xla::ffi::Dictionary& attributes)>
 XLA_FFI_Error* called(XLA_FFI_CallFrame* frame) {
   static auto* handler =

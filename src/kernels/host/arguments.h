@@ -1,4 +1,4 @@
-// A call as those see it that do on the CPU what only other devices have kernels for.
+// A call's arguments, for functions that run it on the CPU where only other devices have a kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ struct HostArguments {
   const graph::Signature& signature;
   c10::ArrayRef<graph::Number> numbers;
   c10::ArrayRef<at::Tensor> operands;
-  RandomState state{};  // of a call that draws
+  RandomState state{};  // for a call that draws
 
   const graph::Parameter& parameter(std::string_view name) const {
     for (const graph::Parameter& parameter : signature.parameters) {

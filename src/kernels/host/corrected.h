@@ -1,11 +1,11 @@
-// Calls for which PyTorch's CPU kernel gives something else than they mean.
+// Calls whose PyTorch CPU kernel gives a wrong result.
 #pragma once
 
 #include "kernels/host/host_kernel.h"
 
 namespace tpjrt::kernels {
 
-// Null where PyTorch's kernel is right.
+// Returns null where PyTorch's kernel is right.
 HostKernel corrected(const graph::Signature& signature);
 
 }  // namespace tpjrt::kernels

@@ -10,11 +10,11 @@
 
 namespace tpjrt::ops {
 
-// How a kernel moves over an input, a number for each spatial dimension.
+// How a kernel moves over an input, with one number for each spatial dimension.
 struct Motion {
   Dims stride, dilation;  // the steps of the kernel, and between its taps
-  Dims spread;            // the steps between the input's elements, zeros lie between them
-  Dims low;               // how far before the input the kernel starts; how far behind it ends follows from the sizes
+  Dims spread;            // the steps between the input's elements, with zeros between them
+  Dims low;               // how far before the input the kernel starts; the sizes say how far behind it ends
   int64_t groups = 1;
 };
 
@@ -26,17 +26,18 @@ struct Geometry {
   bool transposed;
 };
 
-// Is a dimension strided into, or out of, so few elements? oneDNN by tiles reads what is not there where the last one is.
+// Returns whether a stride leads into, or out of, so few elements. oneDNN's tiled kernels read out of bounds if the
+// last dimension is one.
 constexpr bool is_strided_to_few(int64_t stride, int64_t size) { return stride != 1 && size <= 2; }
-// Of multiplications in a convolution, for which a call of a library costs less than it saves.
+// The number of multiplications from which a library call costs less than it saves.
 inline constexpr int64_t kLeastMultiplications = 1 << 19;
 
-// Who does such calls whole. Null or nothing: they are made of correlations.
+// A library that computes whole calls. Null or no result: the call is made of correlations.
 struct ConvolutionLibrary {
-  // With its bias, rounded once to `out`.
+  // Returns the convolution with its bias, rounded once to `out`.
   std::optional<Value> (*convolution)(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
                                       const Geometry& g, const Type& out) = nullptr;
-  // From the result's gradient, that of x; and that of w, and the bias's if asked.
+  // Return the gradients of x, and of w (and the bias if `of_bias`), from the result's gradient.
   std::optional<Value> (*of_input)(Emit& e, const Value& dy, const Value& x, const Value& w,
                                    const Geometry& g) = nullptr;
   std::optional<Values> (*of_weight)(Emit& e, const Value& dy, const Value& x, const Value& w, const Geometry& g,
@@ -44,18 +45,21 @@ struct ConvolutionLibrary {
 };
 
 struct Correlation {
-  // x [N, C, in...] with the kernel w [O, C / groups, k...], or [C / groups, O, k...] if `swapped`: [N, O, out...].
-  // Of half types it may be f32 yet, so that a bias is added before the result is rounded.
+  // Returns x [N, C, in...] correlated with the kernel w [O, C / groups, k...], or [C / groups, O, k...] if
+  // `swapped`: [N, O, out...]. For half types the result may still be f32, so that a bias is added before it is
+  // rounded.
   Value (*result)(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);
-  // The kernel's gradient [O, C / groups, k...] of that, from x and the result's gradient y [N, O, out...]; m.spread is 1.
+  // Returns the kernel's gradient [O, C / groups, k...] of that, from x and the result's gradient y [N, O, out...];
+  // m.spread is 1.
   Value (*kernel)(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel);
   ConvolutionLibrary library = {};
 };
 extern const Correlation kWhole;                   // one stablehlo.convolution each
 extern const Correlation kCorrelationOnCpu;        // ops/cpu/correlation.cpp
-extern const Correlation kCorrelationWithKernels;  // the same, but for what is the library's
+extern const Correlation kCorrelationWithKernels;  // kCorrelationOnCpu, with library calls where they are faster
 
-// ops/cpu/library_convolution.cpp. The first: are those of that dtype the library's here, unless they are small?
+// ops/cpu/library_convolution.cpp. The first returns whether the library computes convolutions of that dtype here,
+// unless they are small.
 bool are_the_librarys(ElementType element);
 std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
                                          const Geometry& g, const Type& out);
@@ -64,20 +68,21 @@ std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const V
 std::optional<Values> library_gradients_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
                                                   const Geometry& g, bool of_bias);
 
-// ops/cpu/frozen_convolution.cpp
+// Defined in ops/cpu/frozen_convolution.cpp.
 Values library_frozen_convolution(Emit& e, const Call& c);
 
 // The parts of kWhole.
 Value correlate_whole(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);
-// What is contracted is the batch: the groups are of it, or of features, for which x is [C / groups, groups · N, in...].
+// The contraction runs over the batch. The groups divide the batch, or the features; then x is [C / groups, groups ·
+// N, in...].
 enum class Groups : uint8_t { kOfBatch, kOfFeatures };
 Value correlate_kernel_whole(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel,
                              Groups groups);
 
-// The dimensions after batch and feature.
+// Returns the dimensions after batch and feature.
 Dims spatial_of(const Dims& dims);
-// How far behind the input's dimension i of size `in` the kernel's size `kernel` ends after `out` positions; negative: what it
-// doesn't reach.
+// Returns how far behind dimension i of the input, of size `in`, a kernel of size `kernel` ends after `out`
+// positions. A negative result is the part that it doesn't reach.
 int64_t high_of(const Motion& m, size_t i, int64_t in, int64_t kernel, int64_t out);
 
 }  // namespace tpjrt::ops

@@ -1,4 +1,4 @@
-// What products of matrices and vectors are emitted as, by platform.
+// Matrix and vector products, by platform.
 #pragma once
 
 #include <optional>
@@ -7,24 +7,26 @@
 
 namespace tpjrt::ops {
 
-// beta * x + alpha * the product.
+// An addend: the sum is beta * x + alpha * product.
 struct Added {
   Value x;  // broadcast to the result
   double beta = 1, alpha = 1;
 };
 
-// One way of computing products of a and b, of one dtype, contracted as `dims` say.
+// One way to compute products of a and b, which have one dtype and are contracted as `dims` say.
 struct Product {
-  // In `out`, in which it is accumulated; or in the operands' dtype, rounded once, where that is what the caller rounds to.
+  // Returns the product in `out`, in which it is accumulated, or rounded once to the operands' dtype if the caller
+  // rounds to that.
   Value (*times)(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out);
-  // With what is added, rounded once to the operands' dtype. Null or nothing: what is added comes after the product.
+  // Returns the product with `added`, rounded once to the operands' dtype. Null or no result: the caller adds after
+  // the product.
   std::optional<Value> (*plus)(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                const Added& added) = nullptr;
 };
 
 Value product_on_cpu(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                      ElementType out);  // ops/cpu/product.cpp
-// ops/cpu/library_product.cpp
+// Defined in ops/cpu/library_product.cpp.
 Value product_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out);
 std::optional<Value> sum_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                       const Added& added);

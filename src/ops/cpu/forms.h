@@ -1,4 +1,4 @@
-// The forms that XLA:CPU takes well: docs/design/xla-cpu.md.
+// Lowerings specific to XLA:CPU: docs/design/xla-cpu.md.
 #pragma once
 
 #include "ops/rule/forms.h"
@@ -7,39 +7,43 @@ namespace tpjrt::ops {
 
 class CpuForms final : public Forms {
  public:
-  // XLA:CPU fuses what computes x into what reads it, and computes an element again for each read of it, which barriers don't
-  // stop. It does not look into a choice, nor into a call, which copies nothing (Note [Stored values], stored.h).
+  // XLA:CPU fuses the computation of x into its readers and computes an element again for each read. Barriers don't
+  // stop it. It does not look into a branch or a call, and a call copies nothing (Note [Stored values], stored.h).
   Value computed_once(Emit& e, const Value& x) const override;
-  // XLA:CPU has no bfloat16: each op of it is one of float32, between two conversions of each element, of which the second takes ten
-  // instructions. Of integers a move is a move.
+  // XLA:CPU has no bfloat16 arithmetic. It computes each op in float32 between two conversions of each element, the
+  // second of which takes ten instructions. Moves of integers need no conversion.
   ElementType carrier(ElementType element) const override {
     return element == ElementType::kBF16 ? ElementType::kU16 : element;
   }
-  // XLA:CPU contracts a product and a difference to one fused multiply-add, and where the exact product exceeds the rounded
-  // maximum by hundreds (a row of -1e10 * 100), exp() overflows. The minimum, which is x, keeps it rounded.
+  // XLA:CPU contracts a product and a difference to one fused multiply-add. Where the exact product exceeds the
+  // rounded maximum by hundreds (a row of -1e10 * 100), exp() overflows. The minimum of the two is x, and keeps it
+  // rounded.
   Value rounded_below(Emit& e, const Value& x, const Value& max) const override;
-  // XLA:CPU chooses between a library's kernel for a product of bf16 and its own before it is done with its operands: later it
-  // leaves out batch dimensions of 1, and makes a transpose before the product part of it (a sum over a transposed tensor has
-  // one). For what comes of it neither has a kernel, and the run fails. So there are no such dimensions, and a barrier keeps
-  // transposes apart from an operand that contracts its last dimension, which is what the library takes.
+  // XLA:CPU chooses between a library's bfloat16 kernel and its own before it has finished with the operands. Later
+  // it drops batch dimensions of 1, and merges a preceding transpose into the product (a sum over a transposed tensor
+  // has one). Neither kernel supports what results, and the run fails. This lowering therefore drops such dimensions
+  // itself, and puts a barrier between a transpose and an operand that contracts its last dimension, which is the
+  // form that the library takes.
   Value dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions,
                     ElementType result, std::string_view precision) const override;
-  // XLA:CPU adds floats that lie one after the other into one vector, in which each addition waits for the last: a thousand rows of a
-  // thousand in 0.8 ms. Elementwise sums of eight parts come first, which don't wait: 0.3 ms, and more accurate. A table is summed
-  // one dimension after the other: as a line of another width its elements would be looked up by quotients. Integers wait as well.
+  // XLA:CPU adds consecutive floats into one vector, in which each addition waits for the last: a thousand rows of a
+  // thousand take 0.8 ms. Elementwise sums of eight parts come first, which don't wait: 0.3 ms, and more accurate. A
+  // table is summed one dimension after the other: as a line of another width it would need divisions to compute its
+  // addresses. Sums of integers wait as well.
   Value sum(Emit& e, const Value& x, const Dims& dims) const override;
-  // Likewise.
+  // Lowered like sum().
   Value product(Emit& e, const Value& x, const Dims& dims) const override;
-  // XLA:CPU takes the extreme of floats along the last dimension one after the other, for the sake of NaN: 2.8 ms for a
-  // million, twenty times what a sum takes. Elementwise extremes of halves are vectorized: 0.14 ms. An odd number's halves
-  // overlap, which changes no extreme. Of integers those of eight parts, as for sums.
+  // XLA:CPU takes the extreme of floats along the last dimension one element after the other, because of NaN: 2.8 ms
+  // for a million, twenty times as long as a sum. Elementwise extremes of halves are vectorized: 0.14 ms. The halves
+  // of an odd length overlap, which changes no extreme. Integers take extremes of eight parts, as sums do.
   Value extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const override;
 
-  // Of zeros XLA:CPU gives either.
+  // XLA:CPU's maximum and minimum of two zeros may be either of them.
   Expression larger_of(const Expression& a, const Expression& b) const override;
   Expression smaller_of(const Expression& a, const Expression& b) const override;
 
-  // XLA:CPU vectorizes float32 arithmetic, but calls libm, element by element, for what it has no polynomial of.
+  // XLA:CPU vectorizes float32 arithmetic, but calls libm element by element for functions that it has no polynomial
+  // of.
   Expression log1p(const Expression& x) const override;
   Expression remainder_of(const Expression& a, const Expression& b) const override;
   Expression cosine(const Expression& x) const override;

@@ -1,4 +1,5 @@
-// Householder's reflections, as LAPACK's geqrf leaves them: 1 - tau v v^H each, v below the diagonal of a column (1 on it).
+// Householder's reflections in the form of LAPACK's geqrf: 1 - tau v v^H each, with v below the diagonal of a column
+// (1 on it).
 #pragma once
 
 #include "ops/rule/emit.h"
@@ -10,9 +11,9 @@ struct Reflections {
   Value tau;     // [batch, count]
 };
 
-// Those that make an upper triangle of each matrix.
+// Returns the reflections that make each matrix upper triangular.
 Reflections reflections_of(Emit& e, const Value& matrices);
-// Q x, or Q^H x: all reflections' product times [batch, rows, columns].
+// Returns Q x, or Q^H x: the product of all reflections times [batch, rows, columns].
 Value reflected(Emit& e, const Reflections& reflections, const Value& x, bool adjoint = false);
 
 }  // namespace tpjrt::ops::matrices

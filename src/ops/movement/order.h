@@ -1,4 +1,5 @@
-// Sorting as torch orders: NaN is the greatest, equal elements keep their order. Shared by sorting.cpp and random.cpp.
+// Sorting in torch's order: NaN is the greatest, and equal elements keep their order. sorting.cpp and random.cpp
+// share it.
 #pragma once
 
 #include "ops/rule/rules.h"

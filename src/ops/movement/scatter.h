@@ -1,8 +1,8 @@
-// Scatter and index idioms that several families share: three ways to say where the updates go.
+// Scatter and index idioms that several families share, with three ways to place the updates.
 //
-// Indices out of range: a read is clamped into range and a write is dropped, as XLA does, and the rules require that there are
-// none (Emit::require_index): so an IndexError is raised when results are read. Negative indices wrap only where torch's
-// own op lets them (index, index_put, index_fill, take, put).
+// Indices out of range: a read is clamped into range and a write is dropped, as in XLA, and the rules assert that
+// there are none (Emit::require_index), so an IndexError is raised when results are read. Negative indices wrap only
+// where torch's own op accepts them (index, index_put, index_fill, take, put).
 #pragma once
 
 #include <string_view>
@@ -11,27 +11,29 @@
 
 namespace tpjrt::ops {
 
-// What an update does to the element it meets.
+// How an update changes the element at its position.
 enum class Combine : uint8_t { kReplace, kAdd, kMultiply, kMaximum, kMinimum };
 
-// The integer type in which positions along dimensions of these sizes are computed: kS32 where it suffices.
+// Returns the integer type for positions along dimensions of these sizes: kS32 where it suffices.
 ElementType index_element(const Dims& sizes);
-// `index` in `element`, with -1 the last of `size` positions.
+// Returns `index` in `element`, with -1 as the last of `size` positions.
 Value wrap_index(Emit& e, const Value& index, int64_t size, ElementType element);
-// The argument "index", required to lie in dimension `dim` of self. 0-d tensors count as one element. `message`: where the CPU has its own.
+// Returns the argument "index", and asserts that it is in range of dimension `dim` of self. 0-d tensors count as one
+// element. `message`: the CPU's own words, if it has any.
 Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, bool wraps, bool index_error,
                      const char* message = "");
 
-// torch.scatter: self[..., index[p], ...] meets updates[p], with index at `dim` and p's own coordinates elsewhere.
-// updates has index's sizes.
+// torch.scatter: combines self[..., index[p], ...] with updates[p], with index at `dim` and p's own coordinates
+// elsewhere. updates has index's sizes.
 Value scatter_along(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates, Combine combine);
 
-// Slices of self along dim: self[..., index[i], ...] meets updates[..., i, ...]. index is 1-d; in 0-d tensors dim is 0.
+// Combines slices of self along dim: self[..., index[i], ...] with updates[..., i, ...]. index is 1-d; in 0-d tensors
+// dim is 0.
 Value scatter_slices(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates,
                      Combine combine);
 
-// Advanced indexing: `indices[i]` (all of one shape and element type) index dimension `indexed[i]` (ascending).
-// The index shape takes the place of the indexed dimensions when they are adjacent, else comes first.
+// Advanced indexing: `indices[i]` (all of one shape and element type) index dimension `indexed[i]` (ascending). The
+// index shape replaces the indexed dimensions if they are adjacent, else it comes first.
 struct TupleIndex {
   Dims indexed;
   Values indices;

@@ -1,4 +1,4 @@
-// Who writes through sizes, strides and an offset (pjrt::write).
+// Writes through sizes, strides and an offset (pjrt::write).
 #pragma once
 
 #include <optional>
@@ -8,10 +8,12 @@
 
 namespace tpjrt::ops {
 
-// The update, of which elements that share memory along a dimension are one (fill_ writes one value only): the first stands for all.
+// Returns the update with elements that share memory along a dimension merged: the first stands for all (fill_ writes
+// only one value).
 Value without_shared(Emit& e, Value update, const Dims& strides);
 
-// The base with the update written over it, by PyTorch, each element in a place of its own. Nothing where it is XLA's. ops/cpu/library_write.cpp
+// Returns the base with the update written over it by PyTorch, if each element has a place of its own. Returns
+// nothing where XLA writes it. Defined in ops/cpu/library_write.cpp.
 std::optional<Value> library_write(Emit& e, const Call& c);
 
 }  // namespace tpjrt::ops

@@ -1,5 +1,5 @@
-// Functions of complex numbers by their parts, where XLA's lose what C's keep: the side of a branch cut, which the sign of
-// a zero tells, and the digits of small parts.
+// Functions of complex numbers computed by their parts, where XLA's lose what C's keep: the side of a branch cut,
+// which the sign of a zero selects, and the digits of small parts.
 #pragma once
 
 #include "ops/rule/expression.h"

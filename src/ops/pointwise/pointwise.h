@@ -1,4 +1,4 @@
-// What the pointwise rules share: operands that may be tensors or Scalars, and rules made from an op's name.
+// Helpers of the pointwise rules: operands that may be tensors or Scalars, and rules made from an op's name.
 #pragma once
 
 #include <algorithm>
@@ -9,26 +9,26 @@
 
 namespace tpjrt::ops {
 
-// The overloads of a pointwise op differ in which operands are Scalars, and in nothing else.
+// The overloads of a pointwise op differ only in which operands are Scalars.
 class Pointwise : public Elementwise {
  public:
   // Computes in the dtype of result 0.
   Pointwise(Emit& e, const Call& c) : Elementwise(e, c), element(Emit::compute_element(e.element(c.result()))) {}
-  // Computes in another dtype.
+  // Computes in the given dtype.
   Pointwise(Emit& e, const Call& c, ElementType computed)
       : Elementwise(e, c, {computed, dims_of(c.result())}), element(computed) {}
 
-  // A tensor or a Scalar.
+  // Returns a tensor or a Scalar.
   Expression operator()(std::string_view argument) const { return scalar(argument); }
 
   const ElementType element;
 };
 
-// For rules without an operand of their own choice.
+// Returns whether the rule computes in floats; for rules without an operand of their own choice.
 inline bool is_floating(const Pointwise& k) { return hlo::is_float(k.element); }
 
-// Is the Scalar this value now, and not seen to change? Then it is pinned: the rule may emit a shorter program for it.
-// Any other value is left to vary.
+// Returns whether the Scalar has this value and was not seen to change. If so it is pinned, and the rule may emit a
+// shorter program for it. Any other value is left to vary.
 inline bool is_now(const Call& c, std::string_view name, double value) {
   const Argument& a = c.argument(name);
   if (a.kind != Argument::Kind::kScalar || a.varies || a.scalars.at(0).isComplex()) return false;
@@ -59,19 +59,19 @@ Values binary_rule(Emit& e, const Call& c) {
   return k.give(k("self").apply(op, k("other")));
 }
 
-// x without its fraction. Keeps the sign of zero.
+// Returns x without its fraction; the sign of zero is kept.
 inline Expression trunc(const Expression& x) { return where(x < 0, x.unary("ceil"), x.unary("floor")); }
 inline Expression isnan(const Expression& x) { return x != x; }
 inline Expression operator!(const Expression& p) { return p.unary("not"); }
-// Is the sign bit of a float set?
+// Returns whether the sign bit of a float is set.
 Expression signbit(const Expression& x);
-// The size of x with the sign of `sign`, that of -0.0 and of NaN included.
+// Returns the size of x with the sign of `sign`, that of -0.0 and of NaN included.
 Expression copysign(const Expression& x, const Expression& sign);
 Expression square_root(const Expression& x);
-// Is p true for any element? 0-d, for the condition of a loop.
+// Returns whether p is true for any element, as a 0-d value for the condition of a loop.
 Value any(const Expression& p);
 
-// One function a file.
+// One function for each file.
 void add_unary_rules(RuleTable& rules);       // pointwise_unary.cpp
 void add_arithmetic_rules(RuleTable& rules);  // pointwise_arithmetic.cpp
 void add_division_rules(RuleTable& rules);    // pointwise_division.cpp

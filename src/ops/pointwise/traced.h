@@ -1,12 +1,12 @@
-// PyTorch's own scalar functions as expressions: a function template that ATen compiles for float and double is run with
-// Traced numbers, and what it computes is emitted.
+// PyTorch's own scalar functions as expressions: a function template that ATen compiles for float and double is run
+// with Traced numbers, which emit what it computes.
 //
-// Note [Traced functions]: such a function branches on its argument, which a program can't. Each time it asks whether
-// something holds, one answer is taken, and the function is run again for the other one: as often as it has ways through.
-// The results are then selected by what was asked. So a program computes all ways, of which there are few, and an element has
-// the result of its own: the same formula as the CPU's kernel, with the same special values.
+// Note [Traced functions]: such a function branches on its argument, and a program can't. Each time it asks whether a
+// condition holds, one answer is taken, and the function is run again with the other, once for each of its paths. The
+// conditions then select between the results. A program therefore computes all paths, of which there are few, and
+// each element has the result of its own path: the formula of the CPU's kernel, with its special values.
 //
-// It is included before <ATen/native/Math.h>, whose calls of std:: must find these.
+// Include this before <ATen/native/Math.h>, whose calls of std:: must find these overloads.
 #pragma once
 
 #include <cmath>
@@ -18,14 +18,14 @@
 
 namespace tpjrt::ops {
 
-// A number that is known, or an expression of the function being traced in this thread.
+// A known number, or an expression of the function being traced in this thread.
 class Traced {
  public:
   constexpr Traced() = default;
   template <typename N, typename = std::enable_if_t<std::is_arithmetic_v<N>>>
-  constexpr Traced(N number) : number_(static_cast<double>(number)) {}  // implicit, as 2 * x and T y = 0.0 are written
+  constexpr Traced(N number) : number_(static_cast<double>(number)) {}  // implicit, for 2 * x and T y = 0.0
   static Traced of(const Expression& x);
-  // Below it a sum is taken to have converged: std::numeric_limits::epsilon.
+  // A sum counts as converged below it: std::numeric_limits::epsilon.
   static constexpr Traced tolerance() {
     Traced x;
     x.is_tolerance_ = true;
@@ -36,7 +36,7 @@ class Traced {
   bool is_tolerance() const { return is_tolerance_; }
   double number() const { return number_; }
   int index() const { return index_; }
-  // Of the type of what is traced.
+  // Returns the value in the type of the traced function.
   Expression expression() const;
 
  private:
@@ -45,11 +45,12 @@ class Traced {
   bool is_tolerance_ = false;
 };
 
-// What `function` gives, for all ways through it. Its results have the type of `like`.
+// Returns the result of `function` over all its paths, in the type of `like`.
 Expression traced(const Expression& like, const std::function<Traced()>& function);
 
-// Whether it holds: as known, or else as on the way that is taken. What was asked before on that way is answered alike, and
-// -x < 0 where x < 0 is false, so that a function may call itself for the other sign.
+// Returns whether the comparison holds: the known answer, or the one of the path that is taken. A question asked
+// before on that path has the same answer, and -x < 0 holds where x < 0 is false, so that a function may call itself
+// for the other sign.
 bool holds(hlo::Comparison comparison, const Traced& a, const Traced& b);
 
 Traced unary(std::string_view op, const Traced& x, double (*known)(double));
@@ -77,7 +78,7 @@ inline Traced operator-(const Traced& x) { return negated(x); }
 
 }  // namespace tpjrt::ops
 
-// Found by the templates, which name them so.
+// The templates call these functions by the names of std.
 namespace std {  // NOLINT(cert-dcl58-cpp)
 
 inline tpjrt::ops::Traced cos(const tpjrt::ops::Traced& x) {

@@ -1,4 +1,4 @@
-// Who does whole batch norms.
+// Batch norms that a library computes as a whole.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,11 @@
 
 namespace tpjrt::ops {
 
-// Of images x, from their own statistics, with weight and bias of f32: the result, and of f32 the mean, 1 / deviation and the unbiased
-// variance of each channel. Nothing where it is XLA's. ops/cpu/library_normalization.cpp
+// Returns the batch norm of images x by their own statistics, with f32 weight and bias: the result, and in f32 the
+// mean, 1 / deviation and the unbiased variance of each channel. Returns nothing where XLA computes it. Defined in
+// ops/cpu/library_normalization.cpp.
 std::optional<Values> library_batch_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, double eps);
-// From the result's gradient the gradients of x and, of f32, of weight and bias.
+// Returns the gradients of x and, in f32, of weight and bias, from the result's gradient.
 std::optional<Values> library_batch_norm_gradients(Emit& e, const Value& dy, const Value& x, const Value& weight,
                                                    const Value& mean, const Value& rstd, double eps);
 

@@ -5,8 +5,9 @@
 
 namespace tpjrt::ops {
 
-// Into which gap of the sorted rows of `sequence` each value falls: the number of elements below it (or, with `right`,
-// not above it). Rows go together when `sequence` has more than one dimension. NaN passes all that it is compared with.
+// Returns the gap of the sorted rows of `sequence` in which each value is: the number of elements below it (or, with
+// `right`, not above it). If `sequence` has more than one dimension, each row is searched for its own values. NaN
+// counts as above everything.
 Value search(Emit& e, const Value& sequence, const Value& values, bool right);
 
 }  // namespace tpjrt::ops

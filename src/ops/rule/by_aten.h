@@ -1,4 +1,5 @@
-// What programs on the CPU call PyTorch's kernels for from a number of elements on, where the operands' dtypes are such.
+// Ops for which programs on the CPU call PyTorch's kernels from a number of elements on, depending on the operands'
+// dtypes.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 namespace tpjrt::ops {
 
-// Nothing where an operand has another dtype, but for indices.
+// Returns the number of bfloat16 elements; 0 if an operand other than indices has another dtype.
 inline int64_t elements_of_bfloat16(const std::vector<graph::TypePtr>& operands) {
   int64_t elements = 0;
   for (const graph::TypePtr type : operands) {
@@ -22,14 +23,15 @@ inline int64_t elements_of_bfloat16(const std::vector<graph::TypePtr>& operands)
 
 inline constexpr Platforms kBFloat16ByAten{.aten_from = int64_t{1} << 15, .aten_work = elements_of_bfloat16};
 
-// Of what is written into a tensor.
+// For ops that write into a tensor.
 inline constexpr Platforms kBFloat16WrittenByAten{
     .aten_from = int64_t{1} << 15, .aten_in_place = true, .aten_work = elements_of_bfloat16};
 
-// Of a gradient whose result has far more elements.
+// For gradients whose result has far more elements than their operands.
 inline constexpr Platforms kResampledByAten{.aten_from = 1024, .aten_work = elements_of_bfloat16};
 
-// Nothing where operands differ in dtype, for which the kernel wants statistics that programs keep in another.
+// Returns the number of elements; 0 if operands differ in dtype: the kernel would expect statistics in a dtype that
+// programs don't keep.
 inline int64_t elements_of_one_dtype(const std::vector<graph::TypePtr>& operands) {
   int64_t elements = 0;
   for (const graph::TypePtr type : operands) {

@@ -1,4 +1,4 @@
-// What a lowering rule is given: one ATen call and the means to emit it.
+// The input of a lowering rule: one ATen call and the means to emit it.
 //
 // A rule looks like this, and is the only place that knows its op:
 //
@@ -8,10 +8,10 @@
 //     return {e.cumulative(x, c.dim("dim", x.rank()), "add")};
 //   }
 //
-// Rules never guess shapes or dtypes: c.result(i) is what PyTorch's Meta kernel said. A rule that can't lower this call
-// (a dtype, a mode) throws Unsupported with the reason; the op then runs on the host and is counted.
-// In-place, out= and _foreach_ variants need no rules: they are lowered through the functional op's rule (see graph/partner.h),
-// so names are those of the functional schema and c.result() is what the functional op returns.
+// Rules never guess shapes or dtypes: c.result(i) is what PyTorch's Meta kernel returned. A rule that can't lower a
+// call (a dtype, a mode) throws Unsupported with the reason; the op then runs on the host and is counted. In-place,
+// out= and _foreach_ variants need no rules. They are lowered by the functional op's rule (see graph/partner.h), so
+// names are those of the functional schema and c.result() is what the functional op returns.
 #pragma once
 
 #include <c10/core/Scalar.h>
@@ -33,12 +33,12 @@ using hlo::Type;
 using hlo::Value;
 using hlo::Values;
 
-// The rule can't lower this call; what() is shown to the user as the reason of a host fallback.
+// Thrown if the rule can't lower this call. what() is shown to the user as the reason of a host fallback.
 struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The user's mistake, in what PyTorch's Meta kernel lets pass: the op runs on the host, whose kernel says what is wrong.
+// A mistake of the user's that PyTorch's Meta kernel accepts. The op runs on the host, whose kernel reports it.
 struct Mistake : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -65,12 +65,12 @@ struct Argument {
   };
   Kind kind = Kind::kNone;
   std::string name;
-  Values tensors;                       // kTensor, kTensorList; an undefined entry of a list has id -1
-  std::vector<graph::TypePtr> types;    // of `tensors`, null where undefined
-  std::vector<bool> wrapped_number;     // of `tensors`: came from a Python number
-  std::vector<c10::Scalar> scalars;     // kScalar, kScalarList: the values seen now
-  Values scalar_values;                 // and as 0-d inputs of the graph (f64, s64, kPred or c128); used unless pinned
-  bool varies = false;                  // kScalar: was seen to change, `scalars` is one value of many
+  Values tensors;                     // kTensor, kTensorList; an undefined entry of a list has id -1
+  std::vector<graph::TypePtr> types;  // of `tensors`, null where undefined
+  std::vector<bool> wrapped_number;   // of `tensors`: whether it came from a Python number
+  std::vector<c10::Scalar> scalars;   // kScalar, kScalarList: the values seen now
+  Values scalar_values;  // the same values as 0-d inputs of the graph (f64, s64, kPred or c128); used unless pinned
+  bool varies = false;   // kScalar: the value was seen to change, `scalars` is one of many
   std::vector<bool>* pinned = nullptr;  // set by constant_scalar(): a new value then means a new program
   std::vector<int64_t> ints;            // kInt, kBool (0 or 1), kIntList, kBoolList. dtype: c10::ScalarType as int
   std::vector<double> doubles;          // kDouble, kDoubleList
@@ -86,7 +86,7 @@ class Call {
   std::vector<graph::TypePtr> results;  // null: an undefined result
   Value rng_key;                        // ui64[2]; for ops that draw random numbers (ops/creation/draw.h)
 
-  // By name; each throws std::logic_error when the schema has no such argument or it is of another kind.
+  // Look-ups by name. Each throws std::logic_error if the schema has no such argument or it is of another kind.
   const Argument& argument(std::string_view name) const;
   bool has(std::string_view name) const;  // the schema has it and it is not None (nor an undefined tensor)
   Value tensor(std::string_view name) const;
@@ -95,12 +95,15 @@ class Call {
   const graph::TensorType& type(std::string_view name) const;  // torch's type of a tensor argument (strides included)
   bool is_wrapped_number(std::string_view name) const;
 
-  // A Scalar argument as a 0-d value of `element`: an input of the program, so that a new value never recompiles.
+  // Returns a Scalar argument as a 0-d value of `element`. It is an input of the program, so a new value never
+  // recompiles.
   Value scalar(Emit& e, std::string_view name, ElementType element) const;
-  // Its value now; pins it, so that a new value recompiles. For what must be known at compile time only.
+  // Returns the current value and pins it, so a new value recompiles. For values that must be known at compile time
+  // only.
   c10::Scalar constant_scalar(std::string_view name) const;
 
-  // Its value now, of a Scalar that was not seen to vary: for a shorter program. A new value then still makes it an input.
+  // Returns the current value of a Scalar that was not seen to vary, for a shorter program. A new value still makes
+  // it an input.
   double seen(std::string_view name) const;
 
   int64_t integer(std::string_view name) const;

@@ -1,4 +1,4 @@
-// Lists of dimensions and positions that rules count through.
+// Lists of dimensions and positions that rules iterate over.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace tpjrt::ops {
 
-// A dimension as an index.
+// Returns a dimension as an index.
 inline size_t at(int64_t dim) { return static_cast<size_t>(dim); }
 
-// begin, begin + 1, …, end - 1; nothing where that is not after begin.
+// Returns begin, begin + 1, …, end - 1; empty if end is not after begin.
 inline hlo::Dims range(int64_t begin, int64_t end) {
   hlo::Dims dims(begin < end ? static_cast<size_t>(end - begin) : 0);
   std::iota(dims.begin(), dims.end(), begin);
   return dims;
 }
 
-// The order in which images [N, C, ...] lie with the channels last: their dimensions, the fastest first.
+// Returns the dimension order of NHWC images, logically [N, C, ...], the fastest first.
 inline hlo::Dims channels_last(int64_t rank) {
   hlo::Dims order{1};
   for (int64_t d = rank - 1; d > 1; --d) order.push_back(d);
@@ -28,7 +28,7 @@ inline hlo::Dims channels_last(int64_t rank) {
   return order;
 }
 
-// The positions in a box of these sizes.
+// Returns the number of positions in a box of these sizes.
 inline int64_t count_of(const hlo::Dims& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }

@@ -11,8 +11,8 @@
 
 namespace tpjrt::ops {
 
-// The error that is raised where data isn't as required. kThrown: the integer is the number of an exception that a kernel threw
-// (kernels/cpu/aten_call.h).
+// The error that is raised if data violates a runtime assertion. kThrown: the integer is the number of an exception
+// that a kernel threw (kernels/cpu/aten_call.h).
 enum class Raises : uint8_t {
   kRuntimeError,
   kIndexError,
@@ -24,20 +24,20 @@ enum class Raises : uint8_t {
 };
 Raises raised_by(std::string_view python_type);  // kRuntimeError for types that are not listed
 
-// What must hold of data that only the program sees (Note [Requirements], engine/lower/program/requirements.h): the integers of
-// a value lie in [low, high).
+// A runtime assertion about data that only the program sees (Note [Requirements],
+// engine/lower/program/requirements.h): the integers of a value are in [low, high).
 struct Requirement {
   Value least, greatest;  // 0-d, s64
   int64_t low = 0, high = 0;
-  std::string message;  // as the CPU words it, with {} for the integer outside
+  std::string message;  // the CPU's words, with {} for the integer outside
   Raises raises = Raises::kRuntimeError;
 };
-// In a message: the integer is a violation and kViolations times the place of the element that it is of.
+// In a message: the integer is a violation plus kViolations times the index of the element that violates it.
 inline constexpr std::string_view kIndexOfViolation = "{index}";
 inline constexpr int64_t kViolations = int64_t{1} << 32;
 
-// What is overwritten is read for the update: not; each element where it is written, or apart from that; or anywhere
-// (engine/lower/program/overwrites.h).
+// How an update reads the tensor that it overwrites: not at all, at the elements that it writes or at disjoint ones, or
+// anywhere (engine/lower/program/overwrites.h).
 enum class Overwrites : uint8_t { kNothingRead, kReadInRows, kReadAnywhere };
 
 class Emit : public hlo::Builder {
@@ -45,7 +45,8 @@ class Emit : public hlo::Builder {
   Emit(std::string name, Target target) : Builder(std::move(name)), target_(target), forms_(&Forms::on(target)) {}
   using hlo::Builder::constant;
 
-  // Whose compiler this is for, and the forms that it takes well. Rules have no ifs about it: RuleTable::add and Forms do.
+  // The platform's compiler, and the lowerings that suit it. Rules never test the target: RuleTable::add and Forms
+  // choose by it.
   Target target() const { return target_; }
   const Forms& forms() const { return *forms_; }
 
@@ -54,27 +55,28 @@ class Emit : public hlo::Builder {
 
   // --- broadcasting and conversion ----------------------------------------------------------------------------------
   Value broadcast_to(const Value& x, const Dims& dims);  // torch's rules: trailing dimensions align, 1 expands
-  Value splat(double value, const Type& like);           // a constant of that type
+  Value splat(double value, const Type& like);           // a constant of like's type
   Value zeros(const Type& type);
   Value ones(const Type& type);
-  // x as torch's `result` type: converted (to bool: x != 0; complex to real: the real part) and broadcast to its sizes.
+  // Returns x as torch's `result` type: converted (to bool: x != 0; complex to real: the real part) and broadcast to
+  // its sizes.
   Value as(const Value& x, const graph::TensorType& result);
-  Value convert(const Value& x, ElementType element);  // no-op when equal; to 8-bit floats as this torch does
-  Value to(const Value& x, ElementType element);       // the conversion alone, with torch's meaning of bool
-  // The dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
+  Value convert(const Value& x, ElementType element);  // no-op when equal; to 8-bit floats as this torch converts
+  Value to(const Value& x, ElementType element);       // converts only, with torch's meaning of bool
+  // Returns the dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
   static ElementType compute_element(ElementType element);
-  // compute on `x` in compute_element, and back: e.upcast(x, [&](Value y) { ... }).
+  // Computes on `x` in compute_element, and converts back: e.upcast(x, [&](Value y) { ... }).
   template <class F>
   Value upcast(const Value& x, F&& f) {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
-  // x, in memory, where what reads it would compute its elements again for each read.
+  // Returns x, stored in memory if its readers would otherwise compute its elements again for each read.
   Value computed_once(const Value& x) { return forms_->computed_once(*this, x); }
   Value unsqueeze(const Value& x, int64_t dim);
-  // Of the update that is written next, where it is made of what is overwritten.
+  // Sets how the update that is written next reads what it overwrites.
   void set_overwrites(Overwrites overwrites) { overwrites_ = overwrites; }
   Overwrites overwrites() const { return overwrites_; }
-  // How exactly the call that is emitted next multiplies float32.
+  // Sets the precision of float32 products in the call that is emitted next.
   void set_precisions(graph::Precisions precisions) { precisions_ = precisions; }
   graph::Precisions precisions() const { return precisions_; }
   Value slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
@@ -82,14 +84,16 @@ class Emit : public hlo::Builder {
                     std::string_view precision) {
     return forms_->dot_general(*this, lhs, rhs, dimensions, result, precision);
   }
-  // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
+  // Returns x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers
+  // crop.
   Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
-  // Puts back reduced dimensions as 1 and broadcasts to `dims`.
+  // Restores reduced dimensions as size 1 and broadcasts to `dims`.
   Value broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims);
 
   // --- moves --------------------------------------------------------------------------------------------------------
-  // Note [Moves of bits]: what moves elements and looks at none. Where the platform says so (Forms::carrier) it moves their bits,
-  // and what was moved before is not converted in between.
+  // Note [Moves of bits]: an op that moves elements looks at none of them, but a compiler without 16-bit arithmetic
+  // converts each one to float32 and back. Where the platform asks for it (Forms::carrier), such ops move the
+  // elements' bits, and a chain of moves converts nothing in between.
   Value moved(const Values& xs, const std::function<Value(const Values&)>& move);
   Value reshape(const Value& x, const Dims& dims);
   Value broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broadcast_dimensions);
@@ -98,12 +102,13 @@ class Emit : public hlo::Builder {
   Value reverse(const Value& x, const Dims& dimensions);
   Value concatenate(const Values& xs, int64_t dimension);
   Value dynamic_slice(const Value& x, const Values& starts, const Dims& sizes);
-  // x with `update` at `starts`; not in x's memory where set_overwrites says so (engine/lower/program/overwrites.h).
+  // Returns x with `update` at `starts`; not in x's memory if set_overwrites says so
+  // (engine/lower/program/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   Value gather(const Value& operand, const Value& start_indices, const hlo::GatherDimensions& dimensions,
                const Dims& slice_sizes);
   Value select(const Value& predicate, const Value& on_true, const Value& on_false);
-  // The builder's; of the sign alone, "negate" and "abs" are moves.
+  // Like the builder's, except that "negate" and "abs" change the sign alone and count as moves.
   Value unary(std::string_view op, const Value& x);
 
   // --- arithmetic ---------------------------------------------------------------------------------------------------
@@ -124,7 +129,8 @@ class Emit : public hlo::Builder {
   Value lowest(ElementType element);   // 0-d: the identity of max (-inf for floats)
   Value highest(ElementType element);  // 0-d: the identity of min (+inf for floats)
 
-  // x, which is nowhere above `max`, for exp(x - max), so that not even an x of more digits than its type has is above it.
+  // Returns x, which is nowhere above `max`, for exp(x - max). It is rounded, so an x with more digits than its type
+  // is not above `max` either.
   Value rounded_below(const Value& x, const Value& max) { return forms_->rounded_below(*this, x, max); }
 
   // --- reductions, over `dims`, dropping them -----------------------------------------------------------------------
@@ -132,53 +138,56 @@ class Emit : public hlo::Builder {
   Value mean(const Value& x, const Dims& dims);
   Value max(const Value& x, const Dims& dims);  // NaN propagates, as in torch
   Value min(const Value& x, const Dims& dims);
-  // Running op ("add", "multiply", "maximum", …) along dim. `initial` is the op's identity; for maximum and minimum of
-  // integers any infinity will do.
+  // Returns the running op ("add", "multiply", "maximum", …) along dim. `initial` is the op's identity; for maximum
+  // and minimum of integers any infinity will do.
   Value cumulative(const Value& x, int64_t dim, std::string_view op, double initial);
 
   // --- indexing -----------------------------------------------------------------------------------------------------
-  // index_select: rows of x along dim; indices is 1-d, already in range.
+  // index_select: returns rows of x along dim. `indices` is 1-d and already in range.
   Value take(const Value& x, const Value& indices, int64_t dim);
-  // torch.gather: result has indices' sizes.
+  // torch.gather: the result has indices' sizes.
   Value gather_along(const Value& x, const Value& indices, int64_t dim);
 
   // --- the CPU's kernels --------------------------------------------------------------------------------------------
-  // In which order dimensions lie in memory, the fastest first. Of what is left out, or empty: row-major.
+  // Layouts of operands and results: the dimensions in memory order, the fastest first. Missing or empty lists mean
+  // row-major.
   struct Orders {
     std::vector<Dims> operands, results;
   };
-  // What the handler of that name gives (src/kernels/cpu/handlers.h), of operands that lie so. It is told no orders. Only for
-  // Target::kCpuWithKernels. `written_over`: the operand whose memory the first result takes; it is copied first where it is needed
-  // after the call.
+  // Returns the results of the handler of that name (src/kernels/cpu/handlers.h) for operands with these layouts,
+  // which the handler is not passed. Only for Target::kCpuWithKernels. `written_over`: the operand whose memory the
+  // first result takes; it is copied first if it is needed after the call.
   Values call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
                      const std::map<std::string, std::string>& attributes, const Orders& orders = {},
                      std::optional<size_t> written_over = {});
-  // Do images lie with the channels last between the calls of this program (Note [Images in programs])? Then what has a kernel for
-  // images that lie so is called, where else XLA is as fast. Only for Target::kCpuWithKernels.
+  // Whether images keep the NHWC layout between the calls of this program (Note [Images in programs]). Ops with a
+  // kernel for such images then call it, even where XLA is as fast on other layouts. Only for
+  // Target::kCpuWithKernels.
   void set_images_last(bool images_last) { images_last_ = images_last; }
   bool images_last() const { return images_last_; }
-  // Which op called which of them, and how often: what explain() tells.
-  using KernelCalls = std::map<std::pair<std::string, std::string>, uint32_t>;  // (op, name) -> how many
-  void set_op(std::string_view name) { op_ = name; }                            // whose call is emitted now
+  // Counts which op called which kernel how often; explain() reports it.
+  using KernelCalls = std::map<std::pair<std::string, std::string>, uint32_t>;  // (op, kernel) -> count
+  void set_op(std::string_view name) { op_ = name; }                            // the op that is being emitted
   const KernelCalls& kernel_calls() const { return kernel_calls_; }
 
   // --- requirements -------------------------------------------------------------------------------------------------
-  // Only for what the user gives and the CPU's kernel checks too.
+  // Assertions are only for user input that the CPU's kernel checks too.
   void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);
-  // A RuntimeError, or a LinAlgError, where one of these predicates is false.
+  // Raises a RuntimeError, or a LinAlgError, if one of these predicates is false.
   void require_all(const Value& predicates, std::string message, bool linalg_error = false);
-  // An index into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
+  // Asserts that `index` is one into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
   void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
-  // 0, or the number of what a kernel threw: the exception itself is raised.
+  // Raises the exception that a kernel threw. `number` is its number, or 0 for none.
   void require_nothing_thrown(const Value& number);
   void require(Requirement requirement) { requirements_.push_back(std::move(requirement)); }
   const std::vector<Requirement>& requirements() const { return requirements_; }
   void without_requirements() { requires_ = false; }
   bool has_requirements() const { return requires_; }
-  // What `emit` requires, which this emitter forgets: for regions, whose values mean nothing outside.
+  // Returns the assertions that `emit` makes, which this emitter forgets. For regions, whose values mean nothing
+  // outside.
   std::vector<Requirement> requiring(const std::function<void()>& emit);
 
-  // The state of a random key after what was drawn from it so far: the key itself at first.
+  // Returns the state of a random key after the draws so far; at first the key itself.
   Value& drawn_from(const Value& key) { return drawn_.try_emplace(key.id, key).first->second; }
 
  private:
@@ -191,7 +200,7 @@ class Emit : public hlo::Builder {
   Overwrites overwrites_ = Overwrites::kNothingRead;
   graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id
-  // By the id of what was given: the bits of what was moved, and what was reshaped, however often.
+  // By value id: the bits of a moved value, and the origin of a value that was reshaped, however often.
   std::map<int32_t, Value> bits_, reshaped_;
   std::string op_;
   KernelCalls kernel_calls_;

@@ -1,8 +1,8 @@
-// Elementwise rules that read like their formula: `return k.give(x * tanh(log1p(exp(x))))`.
+// Elementwise rules that read like their formulas: `return k.give(x * tanh(log1p(exp(x))))`.
 //
-// An Expression is a Value with arithmetic; both operands of an operator have the same type, and a plain number becomes a
-// constant of the other operand's type. An Elementwise gives a call's arguments as Expressions, all in one dtype (that in
-// which torch computes the result) and all of one shape (the result's).
+// An Expression is a Value with arithmetic. Both operands of an operator have the same type, and a plain number
+// becomes a constant of the other operand's type. An Elementwise returns a call's arguments as Expressions in the
+// dtype in which torch computes the result, and in the result's shape.
 #pragma once
 
 #include "ops/rule/emit.h"
@@ -43,7 +43,7 @@ TPJRT_OPERATOR(!=, hlo::Comparison::kNe)
 #undef TPJRT_OPERATOR
 
 inline Expression operator-(const Expression& a) { return a.unary("negate"); }
-// Of predicates.
+// For predicates.
 inline Expression operator&(const Expression& a, const Expression& b) { return a.apply("and", b); }
 inline Expression operator|(const Expression& a, const Expression& b) { return a.apply("or", b); }
 
@@ -64,20 +64,20 @@ inline Expression where(const Expression& p, const Expression& a, const Expressi
 inline Expression where(const Expression& p, const Expression& a, double b) { return where(p, a, a.number(b)); }
 inline Expression where(const Expression& p, double a, const Expression& b) { return where(p, b.number(a), b); }
 
-// a, or b where b is larger: of zeros a, whatever their signs, as torch has it on the CPU, and XLA has not. NaN propagates.
-// GPU plugins look for a maximum beside a convolution.
+// Returns the larger of a and b. Two zeros give a, whatever their signs, as torch does on the CPU and XLA
+// does not. NaN propagates. GPU plugins match a maximum beside a convolution.
 inline Expression larger_of(const Expression& a, const Expression& b) { return a.e->forms().larger_of(a, b); }
-// The same with the smaller one.
+// Returns the smaller of a and b, likewise.
 inline Expression smaller_of(const Expression& a, const Expression& b) { return a.e->forms().smaller_of(a, b); }
 
-// XLA's of f32 ends at 1 - 2^-23, so that 1 + erf(x) would never be 0; from 3.92 on 1 is the closest number.
+// XLA's erf of f32 ends at 1 - 2^-23, so 1 + erf(x) would never be 0. From 3.92 on, 1 is the closest number.
 inline Expression erf(const Expression& a) {
   const Expression value = a.unary("chlo.erf");
   return a.value.element() == ElementType::kF32 ? where(abs(a) > 3.92, a.unary("sign"), value) : value;
 }
 
 inline Expression log1p(const Expression& x) { return x.e->forms().log1p(x); }
-// What is left of a after whole multiples of b: of the sign of a.
+// Returns the remainder of a after whole multiples of b, with the sign of a.
 inline Expression remainder_of(const Expression& a, const Expression& b) { return a.e->forms().remainder_of(a, b); }
 
 inline Expression cosine(const Expression& x) { return x.e->forms().cosine(x); }
@@ -87,16 +87,16 @@ inline Expression arcsine(const Expression& x) { return x.e->forms().arcsine(x);
 inline Expression arccosine(const Expression& x) { return x.e->forms().arccosine(x); }
 inline Expression arctangent(const Expression& x) { return x.e->forms().arctangent(x); }
 inline Expression hyperbolic_arctangent(const Expression& x) { return x.e->forms().hyperbolic_arctangent(x); }
-// The angle of (x, y), in (-pi, pi].
+// Returns the angle of (x, y), in (-pi, pi].
 inline Expression angle_of(const Expression& y, const Expression& x) { return x.e->forms().angle_of(y, x); }
 
 struct CosineAndSine {
   Expression cosine, sine;
 };
-// Of 2 pi x, for x in [0, 1).
+// Returns cosine and sine of 2 pi x, for x in [0, 1).
 inline CosineAndSine of_turns(const Expression& x) { return x.e->forms().of_turns(x); }
 
-// x - top for exp(), where no x is above its top: see Emit::rounded_below.
+// Returns x - top for exp(), where no x is above its top: see Emit::rounded_below.
 inline Expression below(const Expression& x, const Expression& top) {
   return x.with(x.e->rounded_below(x.value, top.value)) - top;
 }
@@ -105,18 +105,18 @@ inline Dims dims_of(const graph::TensorType& type) { return Dims(type.sizes.begi
 
 class Elementwise {
  public:
-  // In the shape of result 0 and the dtype torch computes it in.
+  // Computes in the shape of result 0 and the dtype in which torch computes it.
   Elementwise(Emit& e, const Call& c)
       : Elementwise(e, c, {Emit::compute_element(e.element(c.result())), dims_of(c.result())}) {}
   Elementwise(Emit& e, const Call& c, hlo::Type type) : e_(e), c_(c), type_(std::move(type)) {}
 
   Expression operator()(std::string_view tensor) const { return lift(c_.tensor(tensor)); }
   Expression lift(const Value& x) const { return {&e_, e_.broadcast_to(e_.to(x, type_.element), type_.dims)}; }
-  // A Scalar argument; a new value never recompiles.
+  // Returns a Scalar argument; a new value never recompiles.
   Expression scalar(std::string_view name) const {
     return {&e_, e_.broadcast_to(c_.scalar(e_, name, type_.element), type_.dims)};
   }
-  // The rule's results: these, in the results' dtypes.
+  // Returns the rule's results, converted to the results' dtypes.
   Values give(const Expression& x) const { return {e_.as(x.value, c_.result())}; }
   Values give(const Expression& x, const Expression& y) const {
     return {e_.as(x.value, c_.result()), e_.as(y.value, c_.result(1))};

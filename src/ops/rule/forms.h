@@ -1,4 +1,5 @@
-// What idioms and formulas that many rules share are emitted as. Chosen once, by the program's target, with the emitter.
+// Backend-specific lowerings of idioms and formulas that many rules share. The emitter picks them once, by the
+// program's target.
 #pragma once
 
 #include <string_view>
@@ -11,8 +12,8 @@ namespace tpjrt::ops {
 struct Expression;  // expression.h
 struct CosineAndSine;
 
-// These are the plain forms. A platform whose compiler is slow at some of them, or wrong, overrides those in its room. What
-// they mean is told where rules reach them: emit.h and expression.h.
+// The base class has the default lowerings. A platform whose compiler is slow at some of them, or wrong, overrides
+// those in its room. emit.h and expression.h, through which rules reach them, say what they mean.
 class Forms {
  public:
   static const Forms& on(Target target);
@@ -22,12 +23,13 @@ class Forms {
   virtual Value rounded_below(Emit& e, const Value& x, const Value& max) const;
   virtual Value dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions,
                             ElementType result, std::string_view precision) const;
-  // As whose bits elements are moved: reshaped, sliced, joined, chosen. Itself, or an unsigned integer as wide.
+  // Returns the type as which elements are moved (reshaped, sliced, joined, chosen): itself, or an unsigned integer
+  // as wide.
   virtual ElementType carrier(ElementType element) const { return element; }
-  // Over at least one dimension, in the element type of x.
+  // Reduce over at least one dimension, in the element type of x.
   virtual Value sum(Emit& e, const Value& x, const Dims& dims) const;
   virtual Value product(Emit& e, const Value& x, const Dims& dims) const;
-  // The same of "maximum" or "minimum".
+  // Reduces by "maximum" or "minimum", likewise.
   virtual Value extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const;
 
   virtual Expression larger_of(const Expression& a, const Expression& b) const;
@@ -45,7 +47,7 @@ class Forms {
   virtual Expression angle_of(const Expression& y, const Expression& x) const;
 };
 
-// One function a platform that has forms of its own.
+// One function for each platform with lowerings of its own.
 const Forms& cpu_forms();  // ops/cpu/forms.cpp
 
 }  // namespace tpjrt::ops

@@ -1,4 +1,4 @@
-// What dtypes can hold.
+// Numeric limits of dtypes.
 #pragma once
 
 #include <limits>
@@ -16,7 +16,7 @@ inline double largest_finite(hlo::ElementType element) {
   }
 }
 
-// The least number above 0 with all its bits.
+// Returns the least number above 0 that has full precision.
 inline double smallest_normal(hlo::ElementType element) {
   switch (element) {
     case hlo::ElementType::kF16: return 0x1p-14;
@@ -25,7 +25,7 @@ inline double smallest_normal(hlo::ElementType element) {
   }
 }
 
-// The bits of a number between 1/2 and 1.
+// Returns how many bits a number between 1/2 and 1 has.
 inline int mantissa_bits(hlo::ElementType element) {
   switch (element) {
     case hlo::ElementType::kF16: return 11;

@@ -1,4 +1,4 @@
-// How exactly products of floats are computed: as PyTorch's settings say (graph/precision.h).
+// The precision of float products, from PyTorch's settings (graph/precision.h).
 #pragma once
 
 #include <array>
@@ -8,7 +8,8 @@
 
 namespace tpjrt::ops {
 
-// Of float32; other types have one way. With XLA's own default GPUs would use TF32 and TPUs one pass in bfloat16.
+// Returns XLA's word for the precision. Only float32 has a choice: by XLA's default GPUs would use TF32, and TPUs one
+// pass in bfloat16.
 inline std::string_view precision_of(hlo::ElementType element, graph::Precision asked) {
   static constexpr std::array<std::string_view, 3> kWords{"HIGHEST", "HIGH", "DEFAULT"};
   const bool is_float32 = element == hlo::ElementType::kF32 || element == hlo::ElementType::kC64;

@@ -8,18 +8,18 @@
 
 namespace tpjrt::ops {
 
-// Note [Whose rows]: XLA:CPU adds a row's elements one by one, and reads a row again for each of a softmax's or a norm's passes: from
-// some thousand elements on it takes two to nine times as long as PyTorch's kernels, which are called then
-// (src/kernels/cpu/rows.cpp). Each function gives nothing where the rows are XLA's. Rows are the last dimensions, from `axis` on.
-// ops/cpu/library_rows.cpp
+// Note [Whose rows]: XLA:CPU adds a row's elements one by one, and reads a row again for each pass of a softmax or a
+// norm. From some thousand elements on it takes two to nine times as long as PyTorch's kernels, which are called then
+// (src/kernels/cpu/rows.cpp). Each function returns nothing where XLA computes the rows. Rows are the last
+// dimensions, from `axis` on. The functions are in ops/cpu/library_rows.cpp.
 std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log);
 std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log);
-// `op`: "add", "mean", "maximum" or "minimum". Nothing where dims are not the last ones, or all.
+// `op`: "add", "mean", "maximum" or "minimum". Returns nothing unless dims are the last ones, or all.
 std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, Dims dims);
-// The rows, and of each its mean and 1 / deviation. Weight and bias may be nothing.
+// Returns the rows, and the mean and 1 / deviation of each. Weight and bias may be nothing.
 std::optional<Values> library_layer_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, int64_t axis,
                                          double eps);
-// The gradients of rows, weight and bias that are asked for.
+// Returns the gradients of rows, weight and bias that are asked for.
 std::optional<Values> library_layer_norm_gradients(Emit& e, const Value& dy, const Value& x, const Value& mean,
                                                    const Value& rstd, const Value& weight, int64_t axis,
                                                    std::array<bool, 3> asked);

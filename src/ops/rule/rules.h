@@ -1,4 +1,4 @@
-// The table of lowering rules: ATen name to the function that emits it. Filled once, then only read.
+// The table of lowering rules, from ATen name to the function that emits it. It is filled once, then only read.
 //
 // Each family is one file (pointwise.cpp, reduction.cpp, …) with the rules and, at its end, one function that adds them:
 //
@@ -22,51 +22,51 @@ namespace tpjrt::ops {
 enum Kinds : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
 inline constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
 inline constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
-// Of which kind it is.
+// Returns the kind of an element type.
 Kinds kind_of(ElementType element);
 
-// Gives one value a result of the functional schema, in order; an undefined result has id -1. Values have the HLO type of
-// c.results[i]; the table checks that.
+// Returns one value for each result of the functional schema, in order; an undefined result has id -1. Values have
+// the HLO type of c.results[i]; the table checks that.
 using Rule = Values (*)(Emit& e, const Call& c);
 
-// Rules that take the plain one's place on a platform, where what they emit is faster there, or right.
+// Rules that replace the plain one on a platform, where their code is faster, or right.
 struct Platforms {
   Rule cpu = nullptr;
   Rule cuda = nullptr;
-  Rule with_kernels = nullptr;  // of the CPU's kernels; where there are none, `cpu` or the plain one
-  // From so many elements of operands on it is PyTorch's own kernel that such programs call (engine/lower/aten_call.h), where
-  // XLA:CPU is slow whatever it is given. -1: never.
+  Rule with_kernels = nullptr;  // if programs may call the CPU's kernels; null: `cpu` or the plain one
+  // The number of operand elements from which such programs call PyTorch's own kernel (engine/lower/aten_call.h),
+  // because XLA:CPU is slow in every form. -1: never.
   int64_t aten_from = -1;
-  uint8_t aten_kinds = kEveryNumber;  // of the numbers of the first operand for which that is so
-  bool aten_of_results = false;       // count the results' elements instead: what is picked from a table
-  // The same where the first operand is a batch of images, in programs where these lie with the channels last (Emit::images_last): the
-  // kernel takes and gives them so.
+  uint8_t aten_kinds = kEveryNumber;  // the kinds of the first operand's numbers for which that holds
+  bool aten_of_results = false;       // count the results' elements instead, for rows picked from a table
+  // Replaces aten_from where the first operand is a batch of images, in programs whose images are NHWC
+  // (Emit::images_last). The kernel takes and returns that layout.
   int64_t aten_from_of_images = -1;
-  // The result is the first operand but for a part, which the kernel can write over it.
+  // The result is the first operand but for a part, which the kernel can write in place.
   bool aten_in_place = false;
-  // Count this instead, from the operands' types.
+  // Counts the work from the operands' types, instead of their elements.
   int64_t (*aten_work)(const std::vector<graph::TypePtr>& operands) = nullptr;
 };
 
-// Of ops that XLA:CPU does in two to sixty times what PyTorch's kernels take (docs/ops.md): running sums, what is chosen by an
-// order, sums at given places, what a mask says. Of fewer elements it is microseconds, and XLA compiles the op along with its
-// neighbours.
+// For ops that take XLA:CPU two to sixty times as long as PyTorch's kernels (docs/ops.md): running sums, selection by
+// an order, sums at given places, selection by a mask. With fewer elements it is microseconds, and XLA compiles the
+// op along with its neighbours.
 inline constexpr int64_t kAtenFrom = 4096;
 inline constexpr Platforms kByAten{.aten_from = kAtenFrom};
-// Of what is written into a tensor, a cache of keys say: nothing else of it is touched where its memory may be taken.
+// For ops that write into a tensor, such as a key cache: nothing else of it is touched if its memory may be taken.
 inline constexpr Platforms kWrittenByAten{.aten_from = kAtenFrom, .aten_in_place = true};
-// Of images, which their kernels take with the channels last, too.
+// For ops on images whose kernels take NHWC, too.
 inline constexpr Platforms kPooledByAten{.aten_from = kAtenFrom, .aten_from_of_images = kAtenFrom};
-// The same of what XLA does as fast on images that lie otherwise.
+// For ops that XLA does as fast on images with other layouts.
 inline constexpr Platforms kLastByAten{.aten_from_of_images = kAtenFrom};
-// Of rows that are picked.
+// For ops that pick rows.
 inline constexpr Platforms kPickedByAten{.aten_from = kAtenFrom, .aten_of_results = true};
-// What LAPACK does, always: the rule is for platforms whose programs can't call it.
+// For LAPACK's ops, always: their rules are for platforms whose programs can't call it.
 inline constexpr Platforms kAlwaysByAten{.aten_from = 1};
-// Draws whose kernels are PyTorch's in programs on the CPU (kernels/host/draws.h), however few there are: so that a seed gives the same
-// numbers whether calls are interpreted or compiled.
+// For draws, however few: PyTorch's kernels draw in programs on the CPU (kernels/host/draws.h), so a seed gives the
+// same numbers whether calls are interpreted or compiled.
 inline constexpr Platforms kDrawnByAten{.aten_from = 0};
-// Matrix products and powers, for which XLA:CPU has kernels and vectors of floats alone.
+// For matrix products and powers, for which XLA:CPU has kernels and vectors of floats alone.
 inline constexpr Platforms kIntegersByAten{.aten_from = kAtenFrom, .aten_kinds = kIntegers};
 
 class RuleTable {
@@ -83,12 +83,12 @@ class RuleTable {
     }
   };
 
-  // `kinds` are those of the numbers that PyTorch has a kernel of the op for: a first result of others is a Mistake.
-  // Throws std::logic_error when the name is taken: an op lives in one place.
+  // `kinds` are the kinds of numbers for which PyTorch has a kernel of the op. A first result of another kind is a
+  // Mistake. Throws std::logic_error if the name is taken: an op lives in one place.
   void add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds = kEveryNumber);
   void add(std::string_view name, Rule rule, uint8_t kinds = kEveryNumber) { add(name, rule, Platforms(), kinds); }
   const Entry* find(std::string_view name) const;  // null: no rule; lives as long as the table
-  // The same for an op that a compiler or a kernel may know as one thing: a composite, where it is asked for.
+  // Adds an op that a compiler or a kernel may know as one thing: a composite, where it is asked for.
   void add_composite(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds = kEveryNumber) {
     add(name, rule, platforms, kinds);
     add_composite(name);
@@ -96,20 +96,20 @@ class RuleTable {
   void add_composite(std::string_view name, Rule rule, uint8_t kinds = kEveryNumber) {
     add_composite(name, rule, Platforms(), kinds);
   }
-  // An op that is one and has no rule, but is decomposed.
+  // Adds a composite that has no rule and is decomposed.
   void add_composite(std::string_view name) { composites_.emplace(name); }
-  // An op that has no rule, and is PyTorch's kernel on such platforms as the others have its decomposition for.
+  // Adds an op that has no rule: PyTorch's kernel on such platforms, its decomposition on the others.
   void add_by_aten(std::string_view name, Platforms platforms = kByAten) { by_aten_.emplace(name, platforms); }
-  // Of one that has a rule, or of these; none otherwise.
+  // Returns the platforms of an op that has a rule or was added by add_by_aten; otherwise null.
   const Platforms* platforms_of(std::string_view name) const;
   bool is_composite(std::string_view name) const { return composites_.contains(std::string(name)); }
   const std::set<std::string>& composites() const { return composites_; }
   size_t size() const { return rules_.size(); }
-  // Runs the call's rule for the emitter's target and checks its results: one for each of c.results, of that type. Throws
-  // hlo::Error when they differ.
+  // Runs the call's rule for the emitter's target and checks its results: one for each of c.results, of that type.
+  // Throws hlo::Error if they differ.
   static Values emit(const Entry& entry, Emit& e, const Call& c);
 
-  // All rules of this library.
+  // Returns the table of all rules of this library.
   static const RuleTable& instance();
 
  private:
@@ -118,7 +118,7 @@ class RuleTable {
   std::unordered_map<std::string, Platforms> by_aten_;
 };
 
-// One function a family, each at the end of its file.
+// One function for each family, at the end of its file.
 void add_view_rules(RuleTable& rules);        // this project's own nodes: pjrt::view, pjrt::write, …
 void add_pointwise_rules(RuleTable& rules);   // pointwise_arithmetic.cpp, … arithmetic, comparison, logic, bits
 void add_activation_rules(RuleTable& rules);  // relu, gelu, softmax, … and their backwards
@@ -150,7 +150,7 @@ void add_random_rules(RuleTable& rules);         // uniform_, normal_, bernoulli
 void add_loss_rules(RuleTable& rules);           // nll_loss, mse_loss, bce, … and their backwards
 void add_attention_rules(RuleTable& rules);      // scaled dot product attention, forward and backward
 void add_assertion_rules(RuleTable& rules);
-void add_scaling_rules(RuleTable& rules);     // what GradScaler does
+void add_scaling_rules(RuleTable& rules);     // GradScaler's ops
 void add_resampling_rules(RuleTable& rules);  // upsample_*, grid_sampler, and backwards
 void add_collective_rules(RuleTable& rules);  // between the ranks of a world
 

@@ -1,11 +1,12 @@
-// Formulas that the CPU's kernels for half precision compute in steps.
+// Formulas that the CPU's half-precision kernels compute in steps.
 #pragma once
 
 #include "ops/rule/expression.h"
 
 namespace tpjrt::ops {
 
-// What the CPU's kernels for half precision keep of a step: its value in the result's dtype. Of other dtypes the value itself.
+// Returns x as the CPU's half-precision kernels keep it between steps: in the result's dtype. Other dtypes keep x
+// itself.
 inline Expression rounded(const Call& c, const Expression& x) {
   const ElementType element = x.e->element(c.result());
   if (element != ElementType::kF16 && element != ElementType::kBF16) return x;

@@ -1,4 +1,4 @@
-// Whose compiler a program is for.
+// The compiler that a program is for.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 namespace tpjrt::ops {
 
 enum class Target : uint8_t {
-  kAny,             // the plain StableHLO, which every platform takes
-  kCpu,             // XLA:CPU; what it is slow at, or wrong, stands in ops/cpu
-  kCuda,            // XLA:GPU on NVIDIA's
-  kCpuWithKernels,  // the same, whose programs may call the handlers of src/kernels/cpu (Emit::call_kernel)
+  kAny,             // plain StableHLO, which every platform takes
+  kCpu,             // XLA:CPU; ops/cpu replaces its slow or wrong lowerings
+  kCuda,            // XLA:GPU on NVIDIA's GPUs
+  kCpuWithKernels,  // XLA:CPU, in programs that may call the handlers of src/kernels/cpu (Emit::call_kernel)
 };
 
 inline bool is_cpu(Target target) { return target == Target::kCpu || target == Target::kCpuWithKernels; }

@@ -1,8 +1,9 @@
-// A few rows times a matrix, of bfloat16 or float16, as products are when a language model makes one token at a time.
+// Skinny GEMM: a few rows times a matrix of bfloat16 or float16, the products of a language model that decodes one
+// token at a time.
 //
-// They take what reading the matrix takes. oneDNN takes three times as long for one row where it has no tiles, and twice where the
-// matrix lies transposed in memory that isn't cached; it multiplies float16 with AVX512-FP16 alone. Sums are float32, rounded
-// once, as oneDNN's are.
+// These products take as long as reading the matrix. oneDNN takes three times as long for one row if the processor
+// has no tiles (AMX), and twice as long for a transposed matrix that isn't cached; it multiplies float16 with
+// AVX512-FP16 alone. Sums are float32 and rounded once, like oneDNN's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,14 +12,14 @@
 
 namespace tpjrt::kernels {
 
-// What is added to the product: beta * it + alpha * product. It broadcasts to the result.
+// An addend: the result is beta * x + alpha * product. It broadcasts to the result.
 struct Addend {
   at::Tensor x;
   double beta, alpha;
 };
 
-// a (m, k) and b (k, n), both with a batch before that or none, into a dense result. False, and nothing done: they are of another
-// dtype, neither b nor what it is the transpose of is dense, or the processor has no AVX2.
+// Multiplies a (m, k) and b (k, n), both with one batch dimension or none, into a dense result. Returns false,
+// without writing, if the dtype is another, neither b nor its transpose is dense, or the processor has no AVX2.
 bool multiply_few_rows(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
                        const at::Tensor& result);
 

@@ -1,14 +1,14 @@
-// The loops of few_rows.cpp, for one kind of vectors. Included once for each, within a namespace that has
+// The loops of few_rows.cpp, for one kind of vector. Included once for each, within a namespace that has
 //
-//   TPJRT_TARGET      what functions of these instructions are marked with
-//   Vector, kLanes    so many floats
-//   kMost             for so many rows the matrix is read once: sums of more would not fit into the registers
-//   kMany             rows of the matrix that are added at once
+//   TPJRT_TARGET      the attribute of functions that use these instructions
+//   Vector, kLanes    the vector type and its number of floats
+//   kMost             rows for which the matrix is read once: sums of more would not fit into the registers
+//   kMany             rows of the matrix that are added in one pass
 //   zero() all(x) add(a, b) multiplied(a, b, c): a * b + c, load(x) store(x, v) floats(x) sum_of_lanes(v)
-//   load(x, n) store(x, v, n) floats(x, n): of the first n < kLanes, the others are zeros, and not touched
+//   load(x, n) store(x, v, n) floats(x, n): the first n < kLanes; the others are zeros, and not touched
 
-// The products of so many columns, which lie one after the other, with so many rows of x, to sums[row * width + column]. Each is
-// summed up in parts, so that the next addition need not wait for the last one.
+// Computes the products of `columns` consecutive columns with `rows` rows of x, into sums[row * width + column]. Each
+// sum is split into parts, so that an addition need not wait for the one before.
 template <int64_t rows, int64_t columns, int64_t parts, typename Element>
 TPJRT_TARGET void dot(const Element* w, const float* x, int64_t depth, float* sums, int64_t width) {
   Vector sum[columns][rows][parts];
@@ -60,7 +60,7 @@ TPJRT_TARGET void dot(const Element* w, const float* x, int64_t depth, float* su
   }
 }
 
-// A matrix that lies transposed: memory is read in order.
+// Multiplies a transposed matrix, whose memory is read in order.
 template <int64_t rows, int64_t columns, int64_t parts, typename Element>
 TPJRT_TARGET void dots(const Element* w, const float* x, int64_t depth, int64_t width, float* sums) {
   int64_t column = 0;
@@ -70,8 +70,9 @@ TPJRT_TARGET void dots(const Element* w, const float* x, int64_t depth, int64_t 
   for (; column < width; ++column) dot<rows, 1, parts>(w + column * depth, x, depth, sums + column, width);
 }
 
-// Adds so many rows of w, `stride` apart, each times its factor, to the sums of each row of x. The processor foresees what it reads
-// in none of so many rows: those after them are fetched meanwhile, to the second cache (24 GB/s of a core instead of 15).
+// Adds `many` rows of w, `stride` apart, each times its factor, to the sums of each row of x. The processor's
+// prefetcher recognizes no pattern in so many rows, so the rows after them are prefetched to the L2 cache (24 GB/s
+// for a core instead of 15).
 template <int64_t many, typename Element>
 TPJRT_TARGET void add_rows(const Element* w, int64_t stride, const float* x, int64_t rows, int64_t depth, int64_t width,
                            float* sums) {
@@ -111,8 +112,8 @@ TPJRT_TARGET void add_rows(const Element* w, int64_t stride, const float* x, int
   }
 }
 
-// So many columns of one product, for at most kMost rows of x, behind which zeros lie up to kMost. A straight matrix has rows that are
-// `stride` apart.
+// Computes `width` columns of one product, for at most kMost rows of x, which is padded with zeros up to kMost. The
+// rows of a matrix that isn't transposed are `stride` apart.
 template <typename Element>
 void multiply(const Element* w, bool transposed, int64_t stride, const float* x, int64_t rows, int64_t depth,
               int64_t width, float* sums) {
