@@ -1,7 +1,8 @@
-// A traced function: one program whose arguments are given at each call. Calling it records nothing and walks nothing.
+// A traced function compiled to one program, which gets its arguments at each call. A call records nothing and walks no
+// graph.
 //
-// Arguments are bound by where their memory lies (Note [Bound memory]). An argument whose storage the trace changed is
-// updated where it lies. Results alias arguments and each other exactly as they did in the trace (Returned).
+// Arguments are bound according to where their memory is (Note [Bound memory]). Arguments whose storage the trace
+// changed are updated in place. Results alias arguments and each other exactly as they did in the trace (Returned).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,31 +23,32 @@ namespace tpjrt::engine {
 
 class CompiledGraph {
  public:
-  // Compiles. Not under graph_lock(). Each call draws random numbers from the default generator of `random_device`.
-  // `also`: what is computed, for the sake of what it requires, and given to nobody.
+  // Compiles the trace. Must not be called under graph_lock(). Each call draws random numbers from the default
+  // generator of `random_device`. `also`: values computed only for their runtime assertions and not returned.
   CompiledGraph(Session& session, const Trace& trace, const std::vector<TracedResult>& results,
                 c10::Device random_device, const std::vector<at::Tensor>& also = {});
 
   bool matches(const std::vector<Given>& given) const;
-  // Runs the program; `given` matches. Results on the CPU are there on return, those on the device may be on the way.
-  // Lets go of the GIL. Thread-safe.
+  // Runs the program on `given`, which must match the trace. Results on the CPU are complete on return, results on the
+  // device may still be in flight. Releases the GIL. Thread-safe.
   void call(const std::vector<Given>& given, std::vector<at::Tensor>& results);
 
-  const std::vector<uint32_t>& mutated() const { return mutated_; }  // which arguments
+  const std::vector<uint32_t>& mutated() const { return mutated_; }  // indices of the updated arguments
 
  private:
-  // Finds out where each argument of the program comes from, and where its results go (compile_trace.cpp). `new_values`:
-  // of each argument of the call, the result that is its new value, or -1.
+  // Finds where each argument of the program comes from and where its results go (compile_trace.cpp). `new_values`: for
+  // each argument of the call the result that is its new value, or -1.
   void bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values);
 
   void ready(CallState& call);
   void bind(CallState& call);
-  // Of a world: how this call's results agree. Throws where a result that goes to the CPU may not.
+  // Computes how this call's results agree in a world. Throws if a result that goes to the CPU differs between ranks.
   void agree(CallState& call);
-  // Requirements of the program's results (Note [Requirements]), once it was started.
+  // Registers the runtime assertions of the program's results (Note [Requirements]). Called once the program was
+  // started.
   void check(CallState& call);
-  // Raises what the call has found, and what it was given, for results on the CPU, which can't do so when they are read. The program is
-  // done.
+  // Raises the failed assertions of this call and of its arguments on behalf of results on the CPU, which can't raise
+  // when they are read. Called when the program is done.
   void raise_unmet(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run);
   void update(CallState& call);
   void release(bool went_well);
@@ -56,33 +58,33 @@ class CompiledGraph {
   std::vector<uint32_t> mutated_;
   std::shared_ptr<Program> program_;
   std::vector<graph::Number> numbers_;
-  bool waits_ = false;               // the CPU's tensors are written, or asserted: the call ends when the program does
-  std::optional<c10::Device> cuda_;  // some argument or result lies there
-  c10::DeviceIndex device_ = 0;      // that computes
+  bool waits_ = false;               // CPU tensors are written or asserted about: the call waits for the program
+  std::optional<c10::Device> cuda_;  // the CUDA device of some argument or result
+  c10::DeviceIndex device_ = 0;      // runs the program
 
-  std::mutex lock_;                                      // all below
+  std::mutex lock_;                                      // guards all members below
   std::vector<std::unique_ptr<BoundArgument>> bound_;    // in the program's order
-  std::vector<std::unique_ptr<BoundArgument>> written_;  // that the program doesn't take
-  std::vector<BoundArgument*> readied_, updated_;        // of them
-  std::vector<BoundArgument*> holding_;                  // those to be released, during a call
-  std::optional<Returned> returned_;                     // what it supplies comes after the bound arguments
-  std::vector<BoundPack> packs_;                         // then these, and the numbers
+  std::vector<std::unique_ptr<BoundArgument>> written_;  // arguments that the program doesn't take
+  std::vector<BoundArgument*> readied_, updated_;        // subsets of both
+  std::vector<BoundArgument*> holding_;                  // arguments to release, during a call
+  std::optional<Returned> returned_;                     // supplied results follow the bound arguments
+  std::vector<BoundPack> packs_;                         // then come packs, then scalars
   std::optional<RandomKeys> keys_;
   NumberArguments packed_;
   Launch launch_;
   int calls_ = 0;  // up to 2
   std::optional<Sources> sources_;
   size_t num_leaves_ = 0;
-  std::vector<uint32_t> outside_;  // which values go to the CPU
-  // What a call's values and its program's results rest on, and what it requires itself; empty or null: nothing.
+  std::vector<uint32_t> outside_;  // the values that go to the CPU
+  // Assertions that a call's values and its program's results depend on, and the call's own. Empty or null: none.
   std::vector<ChecksPtr> values_, checks_;
   std::shared_ptr<RunChecks> run_;
-  // Of a world (Note [Agreement]):
+  // Used in a world (Note [Agreement]).
   std::optional<AgreementFlow> flow_;
-  std::vector<uint32_t> leaf_of_bound_;    // of each of bound_, its place among the walk's leaves
-  std::vector<Returned::OnCpu> on_cpu_;    // those results, and arguments that are updated
-  std::vector<int64_t> places_;            // of each value, which of the program's results it is
-  std::vector<Agreement> given_, agreed_;  // of the leaves and of the program's results, in the last call
+  std::vector<uint32_t> leaf_of_bound_;    // for each of bound_, its index among the walk's leaves
+  std::vector<Returned::OnCpu> on_cpu_;    // results on the CPU, and updated arguments there
+  std::vector<int64_t> places_;            // for each value, its index among the program's results
+  std::vector<Agreement> given_, agreed_;  // for leaves and for the program's results, in the last call
 };
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// A trace as a program that leaves this process: for a file.
+// Exports a trace as a program for a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,14 +16,14 @@ class Session;
 
 struct ExportedTrace {
   std::vector<ExportedText> texts;  // by platform
-  // Of each argument of the program: the trace's argument, or -1 - i: constant i. The random state comes after them.
+  // For each argument of the program: the trace's argument, or -1 - i for constant i. The random state follows them.
   std::vector<int64_t> parameters;
-  std::vector<at::Tensor> constants;  // what the trace uses and neither was given nor made
-  // The arguments whose new values come after the results, in this order.
+  std::vector<at::Tensor> constants;  // tensors that the trace uses but neither received nor made
+  // The arguments whose new values follow the results, in this order.
   std::vector<int64_t> updated;
 };
 
-// `results` are the first of the program's, row-major. Not under graph_lock().
+// Lowers the trace. `results` are the program's first results, row-major. Must not be called under graph_lock().
 ExportedTrace export_trace(Session& session, const Trace& trace, const std::vector<at::Tensor>& results);
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// A program in a file, called with torch's tensors, by the session's client.
+// A program in a file, called with torch's tensors through the session's client.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,15 +11,16 @@ namespace tpjrt::engine {
 
 class Session;
 
-// May be used from any thread; lets go of the GIL while it works. What goes wrong is a torch_pjrt::Error, too little memory
-// c10::OutOfMemoryError.
+// May be used from any thread. Releases the GIL while it works. Throws torch_pjrt::Error, or c10::OutOfMemoryError if
+// there is too little memory.
 class FileProgram {
  public:
-  // `options.plugin` is not looked at: starts the session's client.
+  // Opens the program and starts the session's client. `options.plugin` is ignored.
   FileProgram(Session& session, const std::string& path, const torch_pjrt::Options& options);
 
   const torch_pjrt::Program& program() const { return program_; }
-  // Tensors on the CPU or on the device, of any strides. Results are row-major, on the device if `on_device`.
+  // Runs an entry on tensors on the CPU or the device, of any strides. Results are row-major, on the device if
+  // `on_device`.
   std::vector<at::Tensor> call(const std::string& entry, const std::vector<at::Tensor>& arguments,
                                bool on_device) const;
   at::Tensor state(const std::string& name) const;  // on the CPU

@@ -1,4 +1,4 @@
-// The random keys of a compiled graph: new ones in every call.
+// The random keys of a compiled graph, drawn anew in every call.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,19 +10,19 @@
 
 namespace tpjrt::engine {
 
-// What drew with one key in the trace draws with one key in each call: an activation checkpoint draws again what it drew.
+// Draws that share a key in the trace share one in each call, so that an activation checkpoint repeats its draws.
 class RandomKeys {
  public:
-  // `numbers`: the trace's. Keys come from the default generator of `device`, or, for results on our own device, of
-  // `computing`.
+  // `numbers`: the trace's scalars. Keys come from the default generator of `device`, or of `computing` for results on
+  // our own device.
   RandomKeys(const std::vector<graph::Number>& numbers, c10::Device device, c10::DeviceIndex computing);
 
   bool empty() const { return keys_.empty(); }
   void draw(std::vector<graph::Number>& numbers) const;
 
  private:
-  struct Key {               // two of the numbers
-    uint32_t number, first;  // the same as the key at `first`
+  struct Key {               // two of the scalars
+    uint32_t number, first;  // equals the key at `first`
   };
   std::vector<Key> keys_;
   c10::Device device_;

@@ -1,6 +1,7 @@
-// What a compiled call returns: tensors over storages of the program's results, or over the arguments' own.
+// The tensors that a compiled call returns, over storages of the program's results or over the arguments' own.
 //
-// Results that share a storage in the trace share one in each call, and what the trace gave of an argument is the argument.
+// Results that share a storage in the trace share one in each call. A result that is an argument in the trace is that
+// argument.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,48 +18,48 @@ namespace tpjrt::engine {
 
 class Returned {
  public:
-  // Adds to `values`, the program's results, what the storages are. Under graph_lock().
+  // Appends the values of the storages to `values`, the program's results. Call it under graph_lock().
   Returned(const std::vector<TracedResult>& results, const std::vector<TracedArgument>& arguments,
            std::vector<graph::Value>& values);
 
-  // Chooses those whose memory the caller gives (Note [Supplied results]); gives their places in `values`.
+  // Chooses the results whose memory the caller supplies (Note [Supplied results]). Returns their indices in `values`.
   std::vector<uint32_t> choose_supplied(const std::vector<graph::Value>& values);
   size_t num_supplied() const { return supplied_.size(); }
-  // `places`: where the program gives each value. Once.
+  // Sets the program's result for each value. Called once.
   void place(const std::vector<int64_t>& places);
 
-  // Does some result lie there?
+  // Returns true if some result is on the CPU.
   bool any_on_cpu() const;
-  // Which of the program's results go there.
+  // A result of the program that goes to the CPU.
   struct OnCpu {
-    uint32_t result;   // of the program's
-    std::string name;  // what a user calls it
+    uint32_t result;   // index among the program's results
+    std::string name;  // shown to users
   };
   std::vector<OnCpu> on_cpu() const;
   std::optional<c10::Device> cuda() const;
 
-  // The program's arguments for what is supplied.
+  // Appends the program's arguments for supplied results.
   void bind(CallState& call);
-  // The program has run: adds to `results`.
+  // Appends the tensors to `results` after the program has run.
   void give(CallState& call, std::vector<at::Tensor>& results);
-  // After a call that failed.
+  // Drops everything after a call that failed.
   void let_go();
 
  private:
   struct Tensor {
     bool is_argument = false;  // or a view of one
-    uint32_t index = 0;        // of the argument, or into storages_
+    uint32_t index = 0;        // of the argument, or index into storages_
     c10::ScalarType dtype = c10::kFloat;
     graph::Sizes sizes, strides;
     int64_t offset = 0;  // in elements of dtype, from the argument's own offset
     bool whole = false;  // the argument itself
-    int64_t twin = -1;   // the earlier result that is this very tensor, which autograd must see: it then copies
+    int64_t twin = -1;   // the earlier result that is this very tensor; autograd must see the identity, or it copies
   };
   struct Storage {
     uint32_t result = 0;  // of the program
     graph::TypePtr form = nullptr;
     c10::Device device = c10::kCPU;
-    int64_t supplied = -1;  // into supplied_
+    int64_t supplied = -1;  // index into supplied_
   };
   c10::Storage give(CallState& call, const Storage& storage);
 

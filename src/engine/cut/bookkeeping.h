@@ -1,9 +1,9 @@
-// Small integers before and after a network: cut from it, so that the network is found again.
+// Host-side integer ops before and after a network, cut off so that the network's own graph recurs.
 //
-// Note [Bookkeeping]: what a loop keeps books with (positions, lengths, masks, the tokens so far) often has another shape in each
-// round, and what it computes has not: `generate()` with a static cache. One graph of both would never come back. So where
-// the calls between what can be done before and what can be done after are those of an earlier graph, and the whole is new,
-// the three are graphs of their own.
+// Note [Bookkeeping]: a loop's bookkeeping (positions, lengths, masks, the tokens so far) often has another shape in
+// each iteration while the network in it has not, as in `generate()` with a static cache. One graph of both would never
+// recur. So a graph that is new as a whole, but whose calls between those that can run before and those that can run
+// after belong to an earlier graph, is split into three graphs.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace tpjrt::engine {
 
 class Bookkeeping {
  public:
-  // The parts of a graph that was not met before; empty where its middle is new, too.
+  // Returns the part of each node of a graph that was not seen before; empty if its middle is new, too.
   graph::PartOfNode find(const graph::Walk& walk);
 
  private:
-  std::unordered_set<uint64_t> middles_;  // of all large graphs
+  std::unordered_set<uint64_t> middles_;  // hashes of the middles of all large graphs
 };
 
 }  // namespace tpjrt::engine

@@ -1,5 +1,5 @@
-// Which graphs are run in parts: rounds of a loop, each by the same program (Note [Repeats]), a network and the bookkeeping
-// around it (Note [Bookkeeping]), and what is too large for one program.
+// Graphs that run in parts: iterations of a loop that share one program (Note [Repeats]), a network and the bookkeeping
+// around it (Note [Bookkeeping]), and graphs too large for one program.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace tpjrt::engine {
 
 struct Cut {
-  graph::PartOfNode part;  // empty: it is run as one
+  graph::PartOfNode part;  // empty: the graph runs whole
   const char* cause;
 };
 
 class Cuts {
  public:
-  // How a graph without a program is cut.
+  // Returns how to cut a graph that has no program.
   Cut find(const graph::Walk& walk);
 
  private:

@@ -1,4 +1,5 @@
-// A program's graph in words, and which graph it resembles: what torch_pjrt.explain() tells of a program that was new.
+// A readable description of a program's graph, and the graph that it resembles. torch_pjrt.explain() reports both for
+// new programs.
 #pragma once
 
 #include <map>
@@ -12,12 +13,12 @@
 namespace tpjrt::engine {
 
 struct Description {
-  // Where a tensor comes from: a result of a call, or (`call` < 0) the argument -1 - call of the program.
+  // The origin of a tensor: a result of a call or, if `call` < 0, the program's argument -1 - call.
   struct Source {
     int64_t call = 0;
     uint32_t index = 0;
   };
-  // One argument of a call; a list has one for each element, "tensors[2]".
+  // One argument of a call. Each element of a list is a field of its own, "tensors[2]".
   struct Field {
     enum class Kind : uint8_t {
       kTensor,
@@ -25,14 +26,14 @@ struct Description {
       kNumber,
       kInput,
       kPinned
-    };  // kInput: a number, whatever its value
+    };  // kInput: a scalar that is an input of the program
     std::string name;
     Kind kind = Kind::kAttribute;
-    std::string text;  // a tensor's type, else the value
+    std::string text;  // a tensor's type, otherwise the value
     Source source;     // of a tensor
   };
   struct Call {
-    std::string op, file;  // the user's line that first made such a call
+    std::string op, file;  // the user's line that first recorded this call
     int line = 0;
     std::vector<Field> fields;
   };
@@ -40,15 +41,15 @@ struct Description {
   std::vector<Call> calls;
   std::vector<std::string> arguments;  // types
   std::vector<Source> results;
-  std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
-  std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, the CPU's kernel that it calls) -> how many
-  std::vector<std::pair<uint32_t, uint32_t>> reused;                // (argument, result): may be written over it
+  std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, implementation) -> count
+  std::map<std::pair<std::string, std::string>, uint32_t> kernels;     // (op, CPU kernel) -> count
+  std::vector<std::pair<uint32_t, uint32_t>> reused;                   // (argument, result): donated memory
 };
 
 Description description_of(const Program& program);
 
-// The program whose calls, types and operands have most in common with the new one's; null where none has as much as half
-// of its ops. `programs`: without the new one.
+// Returns the program that has the most calls, types and operands in common with the new one; null if none shares half
+// of its ops. `programs` doesn't contain the new one.
 std::shared_ptr<const Program> most_similar(const Program& fresh,
                                             const std::vector<std::shared_ptr<Program>>& programs);
 

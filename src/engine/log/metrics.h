@@ -1,4 +1,4 @@
-// Counters of what the engine did, for torch_pjrt.metrics(). May be used from any thread.
+// Counters of the engine's work, for torch_pjrt.metrics(). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@ namespace tpjrt::engine {
 struct Metrics {
   std::atomic<uint64_t> graphs_compiled{0}, graphs_loaded_from_disk{0}, executions{0};
   std::atomic<uint64_t> graphs_run_by_calls{0}, nodes_executed{0};
-  std::atomic<uint64_t> calls_on_host{0};  // of them, in the place of programs
+  std::atomic<uint64_t> calls_on_host{0};  // among them, those that replaced programs
   std::atomic<int64_t> compile_ns{0}, prepare_ns{0}, execute_ns{0};
 
-  // Of a world.
+  // Adds a world program's collectives.
   void count(const Collectives& collectives);
   Collectives collectives() const;
 
@@ -32,9 +32,9 @@ struct Metrics {
   Collectives collectives_;
 };
 
-// Of the steady clock.
+// Returns the steady clock's time.
 int64_t now_ns();
-// Of all processors that this process had.
+// Returns this process's CPU time, summed over all processors.
 int64_t process_cpu_ns();
 
 }  // namespace tpjrt::engine

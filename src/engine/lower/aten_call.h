@@ -1,29 +1,30 @@
-// Lowering a call to PyTorch's own CPU kernel, called from within the program (Note [Calls of the CPU's kernels]).
+// Lowers a call to PyTorch's own CPU kernel, which the program calls (Note [Calls of the CPU's kernels]).
 #pragma once
 
 #include "engine/lower/emit_call.h"
 
 namespace tpjrt::engine {
 
-// Whether the call can be lowered so: an op of PyTorch's with a CPU kernel that writes to no argument, or of
-// those that draw the ones of kernels/host.
+// Returns true if a custom call can run this call: an ATen op with a CPU kernel that writes to no argument, or a random
+// op of kernels/host.
 bool is_aten_call(const graph::Signature& signature, ops::Target target);
 
-// The same for an op of this project's that has a CPU kernel (Note [Sparse products]): before its decomposition, where PyTorch's ops are
-// called after.
+// Returns true for a call of this project's own ops with a CPU kernel (Note [Sparse products]). They prefer the kernel
+// to their decomposition, while ATen ops try it last.
 bool is_own_kernel(const graph::Signature& signature, ops::Target target);
 
-// Does the kernel take such arguments, and says nothing? What it refuses or warns of is the host's to say, at the user's line; a
-// program's thread has nobody who listens. Tried, where the operands are small.
+// Returns true if the kernel takes such arguments without a warning. Its errors and warnings belong to the host, at the
+// user's line, because nobody hears them on a program's thread. Small operands are tried.
 bool is_implemented(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
-// Of an op that has another way, PyTorch's or this project's with a CPU kernel: where the table says so of its operands
+// Returns true if the op has another lowering but the table prefers PyTorch's kernel for these operands
+// (ops::Platforms::aten_from).
 // (ops::Platforms::aten_from).
 bool is_better_by_aten(const graph::Signature& signature, ops::Target target);
 
-// The same in a program whose images lie with the channels last, of an op whose kernel takes them so (aten_from_of_images).
+// Likewise in a program with NHWC images, for an op whose kernel takes that layout (aten_from_of_images).
 bool are_images_better_by_aten(const graph::Signature& signature, ops::Target target);
 
-// Takes and gives images as they lie, of an op whose kernel does. `key`: of a call that draws.
+// Emits the call. Images keep their layout if the op's kernel supports it. `key`: for random ops.
 hlo::Values emit_aten_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                            const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
 

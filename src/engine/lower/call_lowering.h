@@ -1,5 +1,5 @@
-// How one signature is lowered: by a rule, through other calls, or by its decomposition. Decided once, when the call is
-// first recorded, so that an op that can't be lowered is known at the user's line and not at the sync.
+// The lowering of one signature: by a rule, through other calls, or by its decomposition. It is chosen when the call is
+// first recorded, so that an op that can't be lowered is reported at the user's line and not at the sync.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +15,17 @@
 
 namespace tpjrt::engine {
 
-// Nodes over placeholders (leaves without data), one an operand.
+// A graph over placeholders (leaves without data), one for each operand.
 struct Subgraph {
   std::vector<graph::NodePtr> placeholders;
   std::vector<graph::Value> results;
 
-  // One more placeholder; the tensor to trace with.
+  // Appends a placeholder. Returns the tensor to trace with.
   at::Tensor add_placeholder(graph::TypePtr type, c10::DeviceIndex device);
 };
 
-// While one is recorded: what is written to are placeholders of its own, which a group's trace around it (group.h) need not
-// know.
+// Hides a trace's writes from the trace of a surrounding group (group.h): they go to the inner trace's own
+// placeholders.
 struct Unwatched : device::WriteWatcher {
   void before_write(device::LazyStorage* /*storage*/) override {}
 };
@@ -33,8 +33,8 @@ struct Unwatched : device::WriteWatcher {
 struct GroupBody;
 
 struct CallLowering {
-  // A call that does part of the work: the functional partner, or the op on one element of a _foreach_ list. Its operands
-  // and numbers are the outer call's, its results are converted to the outer results' types.
+  // A call that does part of the work: the functional variant, or the op on one element of a _foreach_ list. It uses
+  // operands and scalars of the outer call, and its results are converted to the outer results' types.
   struct InnerCall {
     std::unique_ptr<graph::Signature> signature;
     std::vector<uint32_t> operands, numbers, results;
@@ -42,31 +42,33 @@ struct CallLowering {
   const ops::RuleTable::Entry* rule = nullptr;
   std::vector<InnerCall> inner_calls;
   Subgraph decomposition;
-  // A loop or a branch (engine/lower/control_flow.h): its condition and body, or what is done when true and when false.
+  // Loops and branches (engine/lower/control_flow.h): the regions are condition and body, or the two branches.
   enum class Control : uint8_t { kNone, kWhile, kIf };
   Control control = Control::kNone;
   std::vector<Subgraph> regions;
-  std::shared_ptr<const GroupBody> group;  // calls under a name (engine/lower/group.h); null: no such node
-  // A function that is given as StableHLO (engine/lower/foreign_call.h): its name, and the text that it is in.
+  std::shared_ptr<const GroupBody> group;  // a named group of calls (engine/lower/group.h); null: not one
+  // A function given as StableHLO (engine/lower/foreign_call.h): its name and the text that contains it.
   std::string function, functions;
-  bool by_aten = false;  // PyTorch's CPU kernel, called from within the program (engine/lower/aten_call.h)
+  bool by_aten = false;  // a PyTorch CPU kernel (engine/lower/aten_call.h)
 };
 
-// Finds the way, which is tried for `target`, and stores it in signature.lowering; false with the reason if there is none.
+// Finds a lowering, tries it for `target`, and stores it in signature.lowering. Returns false with the reason if there
+// is none.
 bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
                    std::string& reason);
 const CallLowering& lowering_of(const graph::Signature& signature);
-// The decomposition of a call that a kernel of this project does, for programs that can't call it. Throws ops::Unsupported where
-// it has none.
+// Returns the decomposition of a call that one of this project's kernels runs, for programs that can't call the kernel.
+// Throws ops::Unsupported if there is none.
 Subgraph decomposition_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
 
-// What does it: "rule", "decomposition", "kernel" (of PyTorch's, called from the program), or "" of this project's own nodes.
+// Returns the kind of lowering: "rule", "decomposition", "kernel" (PyTorch's, called from the program), or "" for
+// internal nodes.
 const char* way_of(const graph::Signature& signature);
 
-// PyTorch's own Python decomposition of `op` on the stack's arguments; false when it has none. Installed by the Python room.
+// Applies PyTorch's Python decomposition of `op` to the stack; false if there is none. The Python room installs it.
 using Decomposer = bool (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 void install_decomposer(Decomposer decomposer);
-// Is one being tried on placeholders in this thread? They have no values.
+// Returns true while this thread tries a decomposition on placeholders, which have no values.
 bool is_tracing_decomposition();
 
 }  // namespace tpjrt::engine

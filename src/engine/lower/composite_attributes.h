@@ -1,4 +1,4 @@
-// What a composite says of its call beside the operands.
+// The attributes of a composite: its call's arguments other than the operands.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace tpjrt::engine {
 
-// By name, in MLIR syntax. `numbers` that vary are operands and no attributes.
+// Returns the attributes by name, in MLIR syntax. `numbers` that vary are operands, not attributes.
 std::map<std::string, std::string> attributes_of(const graph::Signature& signature,
                                                  const std::vector<LoweredNumber>& numbers);
 

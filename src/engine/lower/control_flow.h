@@ -1,7 +1,7 @@
-// Loops and branches as nodes: torch's while_loop and cond, as StableHLO's own control flow.
+// Loops and branches as nodes: torch's while_loop and cond, lowered to StableHLO control flow.
 //
-// What is repeated or chosen is a Subgraph, traced by the recorder on placeholders like a decomposition, which the node's
-// lowering holds. It draws no random numbers: a program has one key for each draw, and a loop would need one for each turn.
+// Each region is a Subgraph in the node's lowering, which the recorder traces on placeholders like a decomposition.
+// Regions draw no random numbers: a program has one key for each draw, and a loop would need one for each iteration.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,13 +12,13 @@
 
 namespace tpjrt::engine {
 
-// A graph being traced to be held by a node.
+// A region while it is traced.
 class Region {
  public:
-  // Placeholders like these tensors, but contiguous.
+  // Makes contiguous placeholders for these tensors.
   explicit Region(const std::vector<at::Tensor>& operands);
   const std::vector<at::Tensor>& placeholders() const { return tensors_; }
-  // Ends the trace. Throws ops::Unsupported where it can't be part of a node.
+  // Ends the trace. Throws ops::Unsupported if the graph can't be a region.
   void finish(const std::vector<at::Tensor>& results);
   const Subgraph& graph() const { return graph_; }
 
@@ -27,15 +27,15 @@ class Region {
   Subgraph graph_;
 };
 
-// torch's while_loop: the first `carried` operands are what the loop changes, and the results; the others stay. Regions take
-// all operands; the condition gives a boolean of one element, the body the carried ones' next values.
+// Records torch's while_loop. The loop changes the first `carried` operands, which are its results. Both regions take
+// all operands; the condition returns a boolean of one element, the body the next carried values.
 std::vector<at::Tensor> while_loop(const std::vector<at::Tensor>& operands, size_t carried, const Region& condition,
                                    const Region& body);
-// torch's cond: the regions take the operands and give results of the same types.
+// Records torch's cond. Both regions take the operands and return results of equal types.
 std::vector<at::Tensor> if_else(const at::Tensor& predicate, const std::vector<at::Tensor>& operands,
                                 const Region& on_true, const Region& on_false);
 
-// The tensor's value, contiguous.
+// Returns the tensor's value, contiguous.
 graph::Value contiguous_value(const at::Tensor& tensor);
 
 hlo::Values emit_control(ops::Emit& e, const CallLowering& lowering, const hlo::Values& operands);

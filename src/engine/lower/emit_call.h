@@ -1,4 +1,4 @@
-// From signatures and lowered operands to StableHLO: rules, inner calls and decompositions alike.
+// Emits StableHLO for signatures and lowered operands, by rules, inner calls and decompositions alike.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -13,7 +13,7 @@
 
 namespace tpjrt::engine {
 
-// One number of a call, lowered.
+// A lowered scalar of a call.
 struct LoweredNumber {
   graph::Number number;
   hlo::Value value;        // 0-d f64, s64, kPred or c128
@@ -21,36 +21,35 @@ struct LoweredNumber {
   bool* pinned = nullptr;  // set when a rule needs to know the value
 };
 
-// The results of one call, in the order and of the types of signature.results. `key` is for random ops.
+// Emits one call. The results have the order and types of signature.results. `key` is for random ops.
 hlo::Values emit_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                       const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
 
-// The nodes of a decomposition or a region, the operands in its placeholders' places.
+// Emits the nodes of a decomposition or a region, with operands in place of its placeholders.
 hlo::Values emit_subgraph(ops::Emit& e, const Subgraph& graph, const hlo::Values& operands, const hlo::Value& key);
 
-// One key of many that are made of one.
+// Derives the key of one draw from a key for several.
 hlo::Value derived_key(ops::Emit& e, const hlo::Value& key, int64_t index);
 
-// The module of this call alone, on parameters in its operands' places; numbers are constants, and keys among them are left
-// out. What can be said of a call is tried on it: by rules while it is recorded, by XLA where that refuses a graph. Throws
-// what its rule throws.
+// Returns a module of this call alone, whose parameters are its operands. Scalars are constants, and keys are left out.
+// It serves to try a call: rules while it is recorded, XLA when it rejects a graph. Throws the rule's exceptions.
 std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target);
 
-// Does its program, or one of what it is made of, check what its operands hold (Note [Requirements])? True where it can't be
+// Returns true if the call's program has runtime assertions about its data (Note [Requirements]), or if it can't be
 // emitted.
 bool requires_of_data(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
 
-// Whether that can be emitted. False, with the reason, where a rule says Unsupported or emits what doesn't fit; the latter
-// throws InternalError in strict mode.
+// Returns true if the call can be emitted. Otherwise sets the reason: a rule threw Unsupported or emitted ops of wrong
+// types. Wrong types throw InternalError in strict mode.
 bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
               std::string& reason);
 
-// For code that tries rules through Python, where an InternalError becomes another exception: forgets the last one of this
-// thread, and throws it again if there was one since.
+// Python turns an InternalError of a rule into another exception. The first function forgets this thread's last
+// InternalError, the second throws it again if one occurred since.
 void forget_wrong_rule();
 void rethrow_wrong_rule();
 
-// A constant 0-d value of the number's own type.
+// Returns a constant 0-d value of the scalar's own type.
 hlo::Value constant_of(ops::Emit& e, const graph::Number& number);
 
 }  // namespace tpjrt::engine

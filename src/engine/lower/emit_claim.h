@@ -1,4 +1,4 @@
-// Kernels in the places of composites: the offer, and what a claim is emitted as (Note [Kernels], kernels/kernel.h).
+// Kernels in place of composites: the offer, and the emission of a claim (Note [Kernels], kernels/kernel.h).
 #pragma once
 
 #include <map>
@@ -10,13 +10,13 @@
 
 namespace tpjrt::engine {
 
-// Who claims the composite of this call: nobody where the program is one that is only shown. Throws what is wrong with a
-// kernel. `operands`: their types.
+// Returns the kernel that claims this call's composite; none in programs that are only printed. Throws if a kernel is
+// invalid. `operands`: their types.
 kernels::Answer offer(const graph::Signature& signature, const std::string& name,
                       const std::map<std::string, std::string>& attributes,
                       const std::vector<graph::TypePtr>& operands);
 
-// The results, of the types of the signature's. Throws where the kernel gives others.
+// Returns the results, with the signature's result types. Throws if the kernel gives other types.
 hlo::Values emit_claim(ops::Emit& e, const graph::Signature& signature, const std::string& name,
                        const kernels::Answer& answer, const hlo::Values& operands,
                        const std::vector<graph::TypePtr>& types);

@@ -1,10 +1,10 @@
 // Calls that keep their meaning in a program's text, as stablehlo.composite.
 //
-// Note [Composites]: a node is an ATen call with a schema, so its composite follows from the node and is made where it is
-// emitted, whatever its lowering. The name is the op's. What is no tensor is an attribute under its name in the schema;
-// tensors are operands in the schema's order, then whatever varies: numbers that are the program's inputs, the random key.
-// What the lowering requires of data (Note [Requirements]) stays outside, so that whoever replaces the composite
-// computes its results and no more.
+// Note [Composites]: a node is an ATen call with a schema, so its composite follows from the node and is made when the
+// node is emitted, whatever its lowering. The op's name is the composite's. Arguments other than tensors are attributes
+// named as in the schema. Operands are the tensors in the schema's order, then the inputs that vary: scalars and the
+// random key. Runtime assertions of the lowering (Note [Requirements]) stay outside, so that a replacement only
+// computes the results.
 #pragma once
 
 #include <map>
@@ -16,19 +16,19 @@
 
 namespace tpjrt::engine {
 
-std::set<std::string> composite_names();  // of all ops that have a meaning
+std::set<std::string> composite_names();  // all ops that have one
 
-// Is the call one that has a meaning, and is it asked for, or is there a default kernel for it (Note [Default kernels])?
+// Returns true if the op has a composite that was requested or has a default kernel (Note [Default kernels]).
 bool is_composite(const graph::Signature& signature);
 
-// emit_call without regard to what the call means.
+// Emits a call like emit_call, but without a composite.
 using EmitPlainly = hlo::Values (*)(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                                     const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
 
 hlo::Values emit_composite(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                            const std::vector<LoweredNumber>& numbers, const hlo::Value& key, EmitPlainly plainly);
 
-// What a composite is given: values, and the types of the tensors that they are.
+// A composite's operands and the types of the tensors that they represent.
 struct Operands {
   hlo::Values values;
   std::vector<graph::TypePtr> types;
@@ -37,9 +37,9 @@ struct Operands {
   void push_back(const hlo::Value& number);  // or a key
 };
 
-// The composite of this name whose decomposition `results` emits from its operands, or from others like them. Undefined
-// results are none of the composite's. A kernel may take its place (Note [Kernels]); where none does, and the text needn't
-// keep it, it is what it is made of. `signature`: of the call that it is.
+// Emits the composite of this name; `results` emits its decomposition from the operands or from others like them.
+// Undefined results are left out. A kernel may replace it (Note [Kernels]). Otherwise it is inlined unless the text
+// must keep it. `signature` is the call's.
 hlo::Values composite(ops::Emit& e, const graph::Signature& signature, const std::string& name,
                       const std::map<std::string, std::string>& attributes, const Operands& operands,
                       const hlo::Region& results);

@@ -1,8 +1,8 @@
-// Groups of calls under a name: composites of the user's, and ops that PyTorch takes apart before they are recorded.
+// Groups of calls under a name: composites of the user's, and ops that PyTorch decomposes before they are recorded.
 //
-// A function is traced by the recorder on placeholders, and is one node, whose operands are the function's tensors, then what
-// it reads besides. Its numbers are those of its calls, so that what varies is an operand of the composite, too. The node's
-// signature is interned by the name, the attributes and the tape of the trace: the same function makes the same program.
+// The recorder traces a function on placeholders into one node. Its operands are the function's tensors, then other
+// tensors that it reads. Its scalars are its calls' scalars, so that varying scalars are operands of the composite,
+// too. The signature is interned by name, attributes and the trace's tape: equal functions give equal programs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,21 +19,22 @@
 
 namespace tpjrt::engine {
 
-// What a signature of a group holds.
+// The group's part of a signature.
 struct GroupBody {
   std::string name;
-  std::map<std::string, std::string> attributes;  // in MLIR syntax; "operands": names of the function's tensors
+  std::map<std::string, std::string> attributes;  // in MLIR syntax; "operands": the function's tensor names
   graph::TapeGraph graph;
-  std::vector<uint32_t> operands;  // of each leaf of the graph, the node's operand
-  size_t tensors = 0;              // of the operands, those that are the function's
-  bool crosses_ranks = false;      // see below: its calls do
+  std::vector<uint32_t> operands;  // for each leaf of the graph the node's operand
+  size_t tensors = 0;              // number of operands that are the function's tensors
+  bool crosses_ranks = false;      // some call does, see below
 };
 
-// Does a call give ranks of a world other values than their operands' would be, or wait for other ranks? A collective, say.
+// Returns true if a call's result differs by rank although its operands don't, or waits for other ranks, as a
+// collective does.
 bool crosses_ranks(const graph::Signature& signature);
 
-// A function being traced, in one thread. While one lives, what it writes to from outside is remembered, and given its
-// value back.
+// A function being traced in one thread. While it lives, its writes to outside tensors are recorded, and their values
+// are restored at its end.
 class Group {
  public:
   explicit Group(const std::vector<at::Tensor>& operands);
@@ -42,10 +43,10 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   const std::vector<at::Tensor>& placeholders() const { return placeholders_; }
-  // Ends the trace and records the node. Throws where the function draws random numbers.
+  // Ends the trace and records the node. Throws if the function draws random numbers.
   std::vector<at::Tensor> record(const std::string& name, const std::map<std::string, std::string>& attributes,
                                  const std::vector<at::Tensor>& results);
-  // Which operands it writes to; -1: a tensor that is none.
+  // Returns the operands that the function writes to; -1 stands for a tensor that is no operand.
   std::vector<int64_t> written() const;
   void end();
 

@@ -15,21 +15,21 @@ namespace tpjrt::engine {
 // Used by one call at a time.
 class BoundPack {
  public:
-  // `result`: the program's, with the new values.
+  // `result`: the program's result with the new values.
   BoundPack(const graph::Pack& pack, uint32_t result);
 
-  // Copies a member from the memory of its tensor on the CPU.
+  // Copies a member from its tensor's memory on the CPU.
   void put(size_t member, const at::Tensor& tensor);
-  // What the program takes.
+  // Returns the buffer that the program takes.
   PJRT_Buffer* bind(pjrt::Client& client, size_t device_index);
-  // The program has run.
+  // Takes the new values after the program has run.
   void take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs);
-  // Copies a new value to where the member came from.
+  // Copies a member's new value back to its tensor.
   void get(size_t member, const at::Tensor& tensor) const;
-  // The buffer may have been donated to a program that failed.
+  // Drops the buffer: it may have been donated to a program that failed.
   void let_go() { buffer_.reset(); }
 
-  std::vector<uint32_t> arguments;  // of the call: where each member comes from
+  std::vector<uint32_t> arguments;  // arguments of the call that the members come from
 
  private:
   struct Span {
@@ -39,7 +39,7 @@ class BoundPack {
   std::shared_ptr<const pjrt::BufferType> type_;
   uint32_t result_;
   at::DataPtr memory_;
-  std::shared_ptr<pjrt::Buffer> buffer_;  // over the memory, also between calls
+  std::shared_ptr<pjrt::Buffer> buffer_;  // over the memory, kept between calls
 };
 
 }  // namespace tpjrt::engine

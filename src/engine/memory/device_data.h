@@ -19,22 +19,21 @@ struct DeviceData final : graph::Data {
   explicit DeviceData(std::shared_ptr<pjrt::Buffer> buffer, bool borrowed = false)
       : buffer(std::move(buffer)), borrowed(borrowed) {}
   std::shared_ptr<pjrt::Buffer> buffer;
-  bool borrowed;  // the memory is somebody else's (Engine::borrow)
-  // What must hold for these values to mean anything (Note [Requirements]). Null: nothing. Before anybody else has the leaf.
+  bool borrowed;  // somebody else owns the memory (Engine::borrow)
+  // Runtime assertions that the values depend on (Note [Requirements]); null: none. Set before the leaf is shared.
   ChecksPtr checks;
-  // Of a world: Note [Agreement]. Null: the values of all ranks are equal.
+  // Which ranks of a world have equal values (Note [Agreement]); null: all.
   std::shared_ptr<const std::vector<uint32_t>> agreement;
-  // Over the same memory, which it doesn't own, once calls have made or read it (LazyEngine::kept_tensor). Under the session's
-  // lock.
+  // A tensor over the same memory, without ownership, made when the interpreter first uses it
+  // (LazyEngine::kept_tensor). Guarded by the session's lock.
   at::Tensor host;
-  // Where the memory is PyTorch's on CUDA, which the buffer is a view of: the stream that it was made on (Note [Calls on CUDA]).
+  // The stream on which CUDA memory of PyTorch's, which the buffer views, was allocated (Note [Calls on CUDA]).
   std::optional<c10::Stream> lender;
-  // Views of this memory that were handed to the host and are still alive keep `buffer` in more hands than this one:
-  // then it is never donated.
+  // Live views of this memory on the host hold references to `buffer`, which then is never donated.
   bool is_shared() const { return borrowed || buffer.use_count() > 1; }
 };
 
-// Raises for a placeholder, which a traced function may have left behind somewhere.
+// Raises for a placeholder, which a traced function may have left in some object.
 inline const DeviceData& data_of(const graph::Node& leaf) {
   if (!leaf.data) {
     throw graph::DependsOnData(
@@ -48,7 +47,7 @@ inline const DeviceData& data_of(const graph::Node& leaf) {
   return data;
 }
 
-// Do only this graph and the walk itself hold this leaf of it? Then nobody can read its values afterwards.
+// Returns true if only this graph and the walk hold the leaf, so that nobody can read its values afterwards.
 inline bool is_last(const graph::NodePtr& leaf) {
   return leaf.use_count() == leaf->uses + 1 && !data_of(*leaf).is_shared();
 }
@@ -56,13 +55,13 @@ inline bool is_last(const graph::NodePtr& leaf) {
 PJRT_Buffer_Type buffer_type(c10::ScalarType dtype);
 std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& type);
 
-// Memory that is handed to a program says itself how it lies: by the tensor over it, never by what the call that reads it
-// calls its operand. Of a dense tensor.
+// Returns the form of a dense tensor. The form of memory for a program comes from the tensor over it, never from the
+// operand type of the call that reads it.
 graph::TypePtr form_of(const at::Tensor& dense);
-// TORCH_PJRT_CHECK_MEMORY=1, as the tests have it: who hands memory over is checked, not believed.
+// Returns true if TORCH_PJRT_CHECK_MEMORY=1, as in the tests: forms are then checked against memory.
 bool checks_memory();
 void assert_lies_as(const graph::TensorType& form, const at::Tensor& memory);
-// A leaf whose memory lies in `buffer` as `form` says.
+// Returns a leaf whose memory is `buffer`, laid out as `form` says.
 graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer, bool borrowed = false);
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// Which memory on the host the device uses where it lies.
+// Host memory that the device uses in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,28 +7,28 @@
 
 namespace tpjrt::engine {
 
-// Note [Mapped weights]: safetensors (and so from_pretrained of the Hugging Face libraries) maps a file into memory and
-// makes each tensor's storage a slice of that mapping, at any multiple of 8 bytes. XLA uses memory in place at multiples
-// of 64 only, so that every call of a compiled function would copy all weights. Such a slice is moved to memory of its
-// own, once: its storage, so that every tensor over it follows. The mapping is private to this process, so nobody
-// else could see what is written there. As with module.to(), no other thread may compute with the tensor meanwhile.
+// Note [Mapped weights]: safetensors (and with it from_pretrained of the Hugging Face libraries) maps a file into
+// memory. Each tensor's storage is a slice of that mapping, at any multiple of 8 bytes. XLA uses memory in place only
+// at multiples of 64, so every call of a compiled function would copy all weights. Such a slice is moved once to
+// aligned memory. Its storage is changed, so every tensor over it follows. The mapping is private to this process, so
+// nobody else could see writes to it. No other thread may use the tensor meanwhile, as with module.to().
 
-// A copy of fewer bytes costs no more than the buffer over an argument's memory would, and nobody need know.
+// A smaller copy costs no more than creating the buffer over an argument's memory, so it is not reported.
 inline constexpr size_t kNoticedBytes = 4096;
 
-bool is_aligned(const void* memory);  // as zero-copy needs it
+bool is_aligned(const void* memory);  // for zero-copy
 
-// Moves the tensor's storage if it is a slice of a private mapping; else returns false. Thread-safe.
+// Moves the tensor's storage if it is a slice of a private mapping; otherwise returns false. Thread-safe.
 bool move_out_of_mapped_file(const at::Tensor& tensor);
 
-// Is this tensor of the CPU copied in each call that takes it, where the device has the host's memory?
+// Returns true if every call that takes this CPU tensor copies it, although the device uses host memory.
 bool is_copied(const at::Tensor& tensor);
 
-// Gives the system what was freed and stays with the C library's allocator: of what a long compile takes, a gigabyte is
-// common. Takes milliseconds, and what is allocated next some more.
+// Returns freed memory from the C library's allocator to the system: a long compile often leaves a gigabyte there.
+// Takes milliseconds, and makes the next allocations slower.
 void return_freed_memory();
 
-// What frees a slice of a storage (storage[1:2] in Python). Slices are known by it.
+// Sets the deleter of storage slices (storage[1:2] in Python), by which they are recognized.
 void set_deleter_of_slices(c10::DeleterFnPtr deleter);
 
 }  // namespace tpjrt::engine

@@ -1,14 +1,14 @@
-// The pieces of address space that a process may have mapped, of which programs take many.
+// The number of memory mappings of a process, which is limited and of which programs use many.
 #pragma once
 
 namespace tpjrt::engine {
 
-// Note [Mappings]: XLA:CPU maps the code, the constants and the unwind tables of each kernel apart: some ninety pieces for a
-// program of a hundred calls, of the 65,530 that Linux grants a process (vm.max_map_count). When these run out, XLA can't
-// link a program, and leaves the unwind tables of memory that is gone registered: the next C++ exception ends the
-// process. So programs are let go of long before.
+// Note [Mappings]: XLA:CPU maps code, constants and unwind tables of each kernel separately: about ninety mappings for
+// a program of a hundred calls. Linux grants a process 65,530 (vm.max_map_count). When they run out, XLA can't link a
+// program, and leaves unwind tables registered whose memory is gone: the next C++ exception ends the process. So
+// programs are dropped long before.
 //
-// Is half of what the system grants in use? False where it sets no limit. Takes milliseconds.
+// Returns true if half of the system's limit is in use; false if there is no limit. Takes milliseconds.
 bool are_mappings_scarce();
 
 }  // namespace tpjrt::engine

@@ -1,6 +1,6 @@
-// The memory of tensors that are on one of PyTorch's own devices: the CPU, and CUDA where the plugin has it too.
+// Memory of tensors on PyTorch's own devices: the CPU, and CUDA if the plugin has the same GPU.
 //
-// Compiled functions take such memory where it lies and give results in it.
+// Compiled functions use such memory in place and return results in it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,14 +15,15 @@ namespace tpjrt::engine {
 
 inline bool is_outside(c10::Device device) { return device.type() != device::kPjrt; }
 
-// A storage on `device` with the buffer's data: its memory, kept alive by the storage, or a copy on the host where the
-// plugin's device has a memory of its own.
+// Returns a storage on `device` with the buffer's data: either its memory, which the storage keeps alive, or a host
+// copy if the plugin's device has its own memory.
 c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, const graph::TensorType& form, c10::Device device);
 
-// The buffer of that type whose memory this tensor's storage is, if it begins there.
+// Returns the buffer of that type whose memory is this tensor's storage, if the tensor begins at its start; otherwise
+// null.
 std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor, const pjrt::BufferType& type);
 
-// A tensor over a storage of any device.
+// Returns a tensor over a storage of any device.
 at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,
                        const graph::Sizes& strides, int64_t offset);
 

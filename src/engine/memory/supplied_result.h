@@ -1,9 +1,9 @@
-// Large results of compiled functions, in memory of PyTorch's.
+// Large results of compiled functions in memory that PyTorch allocates.
 //
-// Note [Supplied results]: a plugin for the CPU takes a result's memory in a thread of its own, so from an arena of the C
-// library's allocator that this thread has, and each of its threads keeps what was freed there: a training step's peak
-// was 1.3 times what Inductor takes. So the memory of a large result on the CPU is PyTorch's, as of any CPU tensor, and
-// the program is given it: as one more argument, which nothing reads, donated for the result.
+// Note [Supplied results]: a CPU plugin allocates results in its own threads, and the C library's allocator keeps an
+// arena for each thread with the memory that was freed there. A training step's peak was 1.3 times Inductor's. So
+// PyTorch allocates the memory of a large CPU result, as for any CPU tensor. The program gets it as an additional
+// argument that it never reads and that is donated for the result.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -19,21 +19,21 @@ namespace tpjrt::engine {
 // Used by one call at a time.
 class SuppliedResult {
  public:
-  static constexpr size_t kFewestBytes = 1 << 20;  // an argument more costs some microseconds
+  static constexpr size_t kFewestBytes = 1 << 20;  // an additional argument costs microseconds
 
   explicit SuppliedResult(graph::TypePtr form);
 
-  // Takes memory; throws where there is none. What the program takes.
+  // Allocates the memory and returns the argument for the program. Throws if there is too little memory.
   PJRT_Buffer* bind(pjrt::Client& client, size_t device_index);
-  // The program has run, and gave this: the result.
+  // Returns the result after the program has run; `output` is what the program returned.
   c10::Storage take(std::shared_ptr<pjrt::Buffer> output);
   void let_go();
 
  private:
   graph::TypePtr form_;
   std::shared_ptr<const pjrt::BufferType> type_;
-  at::DataPtr memory_;                    // during a call
-  std::shared_ptr<pjrt::Buffer> buffer_;  // over it
+  at::DataPtr memory_;                    // set during a call
+  std::shared_ptr<pjrt::Buffer> buffer_;  // over memory_
 };
 
 }  // namespace tpjrt::engine

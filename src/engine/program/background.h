@@ -1,4 +1,4 @@
-// Compiles that nobody waits for yet.
+// Compiles that run in the background.
 #pragma once
 
 #include <functional>
@@ -8,16 +8,17 @@
 
 namespace tpjrt::engine {
 
-// `work` as a task for threads of a low priority, TORCH_PJRT_COMPILE_THREADS of them (default: 1).
+// Runs `work` on low-priority threads, TORCH_PJRT_COMPILE_THREADS of them (default: 1).
 class BackgroundCompile {
  public:
   explicit BackgroundCompile(std::function<CompiledText()> work);
-  // Whether it is done, well or badly.
+  // Returns true if the work has ended, successfully or not.
   bool is_done() const;
-  // Waits for it, and throws what it threw. Where no thread has begun it, or none has done it 50 ms later, `instead` is called
-  // here: the same work at the caller's priority, told of on the terminal. A thread of a low one may get no processor beside
-  // other work, and nobody but root can raise it again. What is done first counts: where it isn't `instead`, that gives
-  // nothing once `enough` says so. The wait can be interrupted as pjrt::Event::await can; then it goes on, and may be asked
+  // Waits for the result, and throws what the work threw. If no thread has begun the work, or none has finished it
+  // after 50 ms, the caller's thread runs `instead`: the same work at normal priority, with progress on the terminal.
+  // Low-priority threads may get no processor beside other work, and only root can raise their priority again. The
+  // result that is finished first counts. If that is not `instead`, `instead` returns nothing once `enough` returns
+  // true. The wait can be interrupted like pjrt::Event::await; the work then goes on, and its result may be asked for
   // again.
   using Enough = std::function<bool()>;
   CompiledText result(const std::function<CompiledText(const Enough& enough)>& instead);

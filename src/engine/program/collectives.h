@@ -1,4 +1,4 @@
-// What the ranks of a world take part in together.
+// Statistics of collectives.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace tpjrt::engine {
 
-// How often a rank took part in collectives of a kind, and with how many bytes of its own.
+// The number of collectives of one kind, and the bytes that each rank contributed.
 struct Collective {
   uint64_t calls = 0, bytes = 0;
 };
-using Collectives = std::map<std::string, Collective>;  // by kind: "all_reduce"
+using Collectives = std::map<std::string, Collective>;  // by kind, such as "all_reduce"
 
 }  // namespace tpjrt::engine

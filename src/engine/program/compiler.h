@@ -1,6 +1,6 @@
-// From a program's text to an executable: from disk where it was compiled before, else by the plugin.
+// Makes a program's text an executable: from the disk cache if it was compiled before, otherwise by the plugin.
 //
-// Every program that is run is made here, whichever way it was recorded. May be used from any thread.
+// Every program is made here, however it was recorded. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ struct CompiledText {
   bool from_disk = false;
 };
 
-// Whether somebody waits for it, and may interrupt it and be shown its progress.
+// Whether a caller waits for the compile, can interrupt it and sees its progress.
 enum class Compiling : uint8_t { kAwaited, kInBackground };
 
 class Compiler {
  public:
-  // Reads the environment. What the disk warns of is a warning of torch's.
+  // Reads the environment. Warnings of the disk cache become torch warnings.
   Compiler();
-  // `ops`: the size of the graph, for the progress line. Throws pjrt::Error where the plugin refuses the program. Awaited, it
-  // gives nothing once `enough` is true (compile_interruptibly).
+  // Compiles. `ops`: the size of the graph, for the progress line. Throws pjrt::Error if the plugin rejects the
+  // program. With kAwaited it returns nothing once `enough` returns true (compile_interruptibly).
   CompiledText compile(pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options,
                        size_t ops, Compiling compiling, const std::function<bool()>& enough);
-  // Did a process say so of this graph? `graph`: any text that tells it, the same in all processes.
+  // Returns true if a process has marked this graph as amortized. `graph`: text that identifies it in all processes.
   bool is_paid(const pjrt::Client& client, const std::string& graph);
   void set_paid(const pjrt::Client& client, const std::string& graph);
 

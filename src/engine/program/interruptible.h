@@ -1,4 +1,4 @@
-// Compiles that Ctrl-C may leave.
+// Compiles that Ctrl-C can abandon.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@ bool is_done(const std::shared_future<T>& future) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-// Waits as pjrt::Event::await does, wait hook included; throws what the hook throws, and the future stays as it is. False once
-// `enough` is true, which is asked as often as the hook.
+// Waits like pjrt::Event::await, wait hook included. If the hook throws, the exception passes on and the future stays
+// valid. Returns false once `enough` returns true; it is called as often as the hook.
 template <class T>
 bool await_with_hook(const std::shared_future<T>& future, const std::function<bool()>& enough) {
   const pjrt::WaitHook hook = pjrt::wait_hook();
@@ -29,10 +29,11 @@ bool await_with_hook(const std::shared_future<T>& future, const std::function<bo
   return true;
 }
 
-// client->compile(text, options) on a thread of its own. The caller waits as pjrt::Event::await does, wait hook
-// included. If the hook throws, the compile goes on to its end, as no plugin can stop it; who asks for the same one again
-// gets that. A process that ends meanwhile ends at once, without static destructors, which would take the compiler apart
-// under that thread. Null, and the compile left likewise, once `enough` is true: it is asked each 50 ms.
+// Runs client->compile(text, options) on its own thread. The caller waits like pjrt::Event::await, wait hook included.
+// If the hook throws, the compile runs to its end, because no plugin can stop it, and the next request for the same
+// program gets its result. A process that exits meanwhile skips static destructors, which would destroy the compiler
+// under that thread. Returns null once `enough`, which is called every 50 ms, returns true; the compile is abandoned
+// likewise.
 std::shared_ptr<pjrt::Executable> compile_interruptibly(std::shared_ptr<pjrt::Client> client, std::string text,
                                                         pjrt::CompileOptions options,
                                                         const std::function<bool()>& enough);

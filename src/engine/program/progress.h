@@ -1,4 +1,4 @@
-// Lines about a compile that takes long: on the terminal while it does, and for everybody when a step has waited for it.
+// Reports of long compiles: a line on the terminal while they run, and a log line when a step has waited for one.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,9 @@
 
 namespace tpjrt::engine {
 
-// While it lives, and from the second second on, stderr shows "torch_pjrt: compiling a graph of 1200 ops, 5 s"; at the end
-// the line is removed. Only where stderr is a terminal. TORCH_PJRT_PROGRESS says after how many seconds; 0: never.
+// While it lives, starting with the second second, stderr shows "torch_pjrt: compiling a graph of 1200 ops, 5 s". The
+// line is removed at the end. Does nothing if stderr is no terminal. TORCH_PJRT_PROGRESS sets the delay in seconds; 0:
+// never.
 class CompileProgress {
  public:
   explicit CompileProgress(size_t ops);
@@ -21,14 +22,14 @@ class CompileProgress {
   std::unique_ptr<Line> line_;
 };
 
-// A step waited for a program of so many calls. Told of where that took as long as TORCH_PJRT_PROGRESS says:
-// "waited 3.4 s for a graph of 314 ops (train.py:30)", with the line that this thread is at.
+// A step's wait for a program of `ops` calls. Reported if it took at least TORCH_PJRT_PROGRESS seconds: "waited 3.4 s
+// for a graph of 314 ops (train.py:30)", with this thread's current line.
 struct Wait {
   double seconds;
   size_t ops;
 };
-// Installed by the Python room. It takes the GIL and calls the program's own handlers of its log, which may sync: no lock
-// is held.
+// Installed by the Python room. It takes the GIL and calls the user's log handlers, which may sync, so no lock may be
+// held.
 using WaitListener = void (*)(const std::string& line);
 void install_wait_listener(WaitListener listener);
 void tell_of(const Wait& wait);

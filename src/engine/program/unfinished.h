@@ -1,10 +1,10 @@
-// Compiles that a process may leave behind when it ends.
+// Compiles that may be unfinished when the process exits.
 #pragma once
 
 namespace tpjrt::engine {
 
-// One compile that is under way, while it lives. On any thread. None begins once the process has begun to end: its thread
-// stops here.
+// Counts a compile, on any thread, while it lives. Once the process exits, the constructor blocks forever, so that no
+// compile begins.
 class Unfinished {
  public:
   Unfinished();
@@ -13,9 +13,9 @@ class Unfinished {
   Unfinished& operator=(const Unfinished&) = delete;
 };
 
-// From now on a process that ends while a compile is under way ends at once, without static destructors, which would take
-// the compiler apart under that thread. Handlers are called last registered first, and the plugin registers its own while it
-// compiles for the first time: so this is called before, after, and when the interpreter ends.
+// From now on a process that exits during a compile skips static destructors, which would destroy the compiler under
+// its thread. Exit handlers run in reverse order of registration, and the plugin registers its own during its first
+// compile: so this is called before that, after that, and when the interpreter ends.
 void end_despite_unfinished();
 
 }  // namespace tpjrt::engine

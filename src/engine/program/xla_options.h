@@ -1,4 +1,4 @@
-// What clients are created with and programs are compiled with: by plugin, by platform, and by the environment.
+// Options of clients and programs, by plugin, platform and environment.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tpjrt::engine {
 
-// One plugin that may serve the device.
+// A plugin that may serve the device.
 struct PluginChoice {
   std::string name, path;
 };
@@ -20,15 +20,14 @@ pjrt::Options client_options(const PluginChoice& plugin);
 
 bool is_cpu(const pjrt::Client& client);
 
-struct Traits {                 // of a program, which XLA:CPU is told of
-  bool small = false;           // no kernel of it is worth several threads
+struct Traits {                 // of a program, for XLA:CPU
+  bool small = false;           // no kernel is worth several threads
   bool older_emitters = false;  // Note [Emitters] in engine/session/programs.cpp
 };
-// `spans_processes`: of the client (Client::spans_processes).
+// Returns a program's options. `spans_processes`: Client::spans_processes.
 pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits,
                                      bool spans_processes = false);
-// Of a client that several processes have together: which of the host's GPUs is this one's. Taken out of the options, where they
-// say it.
+// Returns which of the host's GPUs a client that spans processes uses in this process. Removes the option that says so.
 int64_t own_gpu(pjrt::Options& options, const pjrt::Node& node);
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// What a call by a program of its own is given and gives, among calls by PyTorch's kernels.
+// Operands and results of a single-op program among calls of PyTorch's kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,13 +10,14 @@
 
 namespace tpjrt::engine {
 
-// An operand lies as its producer left it, which needn't be as the call's signature has it: a view's strides are in there.
+// Returns the operand, or a contiguous copy if a program can't use its memory in place. Its layout is its producer's
+// and may differ from the call's signature, whose type may have a view's strides.
 inline at::Tensor of_memory(const at::Tensor& operand) {
   const bool lies_well = operand.is_non_overlapping_and_dense() && is_aligned(operand.const_data_ptr());
   return lies_well ? operand : operand.clone(at::MemoryFormat::Contiguous);
 }
 
-// A call's results, in the places of those that there are.
+// Returns a call's results by index; undefined ones stay empty.
 template <class TensorOf>
 std::vector<at::Tensor> at_results(const graph::Node& node, const std::vector<graph::NodePtr>& leaves,
                                    const TensorOf& tensor_of) {

@@ -1,4 +1,4 @@
-// What is the same in each run of one graph by calls: the order, where operands lie, and where each is read for the last time.
+// The invariant part of interpreted runs of a graph: the order, the operands' places, and the last read of each value.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,36 @@
 
 namespace tpjrt::engine {
 
-// Immutable. Values are numbered: the leaves of the walk, then the results of its calls, in order.
+// Immutable. Values are numbered: first the leaves of the walk, then the results of its calls, in order.
 struct CallsPlan {
-  // `device`: PyTorch's, whose kernels run.
+  // `device`: PyTorch's device whose kernels run.
   CallsPlan(const graph::Walk& walk, c10::Device device);
-  // Is it this graph's, and is what PyTorch's kernels refused the same as when it was made?
+  // Returns true if the plan belongs to this graph and no kernel has refused a call since it was made.
   bool serves(const graph::Walk& walk) const;
-  // How many were made so far.
+  // The number of plans made so far.
   static uint64_t made();
 
   struct Operand {
     uint32_t value;
-    bool last;     // nobody reads it afterwards
-    bool written;  // by the call
+    bool last;     // the last read
+    bool written;  // the call writes to it
   };
   struct Call {
     KernelCall* call;
-    uint32_t operands;  // how many
+    uint32_t operands;  // count
     uint32_t results;
-    bool looks;        // for signals, before it
-    bool overwritten;  // memory that was never written, and is filled before anybody reads it
+    bool looks;        // check for signals before it
+    bool overwritten;  // new memory that is filled before it is read
     bool aliases;      // a view that only PyTorch's kernels read: it stays in its base's memory
   };
   const c10::Device device;
   std::vector<Call> calls;
   std::vector<Operand> operands;                                      // of all calls, in order
-  std::vector<char> read;                                             // by value: does anybody read it?
+  std::vector<char> read;                                             // by value: 1 if it is read or returned
   std::vector<uint32_t> results;                                      // values
   std::vector<std::shared_ptr<const pjrt::BufferType>> result_types;  // as buffers
-  size_t safe = 0;                                                    // the call from which on nothing can fail
-  std::shared_ptr<Program> program;  // stands for the graph; `by_calls` is written under the session's lock
+  size_t safe = 0;                                                    // no call from this one on can fail
+  std::shared_ptr<Program> program;  // stands for the graph; the session's lock guards `by_calls`
 
  private:
   void mark_overwritten();

@@ -1,18 +1,18 @@
-// One run by calls of PyTorch's CUDA kernels: its operands over the plugin's memory, and buffers over its results.
+// One interpreted run with PyTorch's CUDA kernels: its operands over the plugin's memory, and buffers over its results.
 //
-// Note [Calls on CUDA]: Where PyTorch has kernels for the GPU that the plugin computes on, calls are run by them, as they are by
-// its CPU kernels on the CPU. Nothing is copied, and nobody waits on the host. A leaf's memory is of one of two owners:
-//   - The plugin's. The current stream waits until it is computed. The tensor over it, and with it the buffer, is let go
-//     as a result of a compiled call is: when the stream has passed that point (Note [CUDA tensors]).
-//   - PyTorch's, what a kernel made. Its buffer is a view, made after the current stream at the end of the run, so that
-//     whatever the plugin does with it, runs after the kernels. The tensor lives as long as the view. PyTorch gives such
-//     memory out again in the order of the stream that it was made on: that stream waits for each program that took it
-//     (Launch::lenders) and for other streams' kernels that did. It is never donated to a program.
-// Kernels write over PyTorch's memory alone, where nobody reads it afterwards, and where they are queued on its stream.
-// Where PyTorch lacks memory the graph is compiled instead: the plugin may have some, and says which line asked for the most.
-// A graph of which a product was recorded under another precision than PyTorch is set to by now is compiled, too.
-// A kernel that is given an index out of range ends all that the process does on the GPU. So what a program checks is a program,
-// and what draws random numbers, as CUDA's are others.
+// Note [Calls on CUDA]: if PyTorch has kernels for the plugin's GPU, they run calls as its CPU kernels do on the CPU. Nothing is
+// copied, and the host doesn't wait. A leaf's memory has one of two owners:
+//   - The plugin. The current stream waits until the memory is computed. The tensor over it, and with it the buffer, is released
+//     like a result of a compiled call: when the stream has passed that point (Note [CUDA tensors]).
+//   - PyTorch, for results of kernels. The buffer is a view, created on the current stream at the end of the run, so that the
+//     plugin uses it only after the kernels. The tensor lives as long as the view. PyTorch reuses such memory in the order of
+//     the stream that allocated it: that stream waits for each program that took the memory (Launch::lenders), and for other
+//     streams' kernels that did. It is never donated to a program.
+// Kernels overwrite only PyTorch's memory, and only if nobody reads it afterwards and they are queued on its stream.
+// If PyTorch lacks memory, the graph is compiled instead: the plugin may have some, and names the line that needs the most.
+// A graph is also compiled if one of its products was recorded with another precision than PyTorch's current setting.
+// A CUDA kernel that gets an index out of range ends all GPU work of the process. So ops with runtime assertions are programs,
+// and so are random ops, because CUDA's numbers differ.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@
 
 namespace tpjrt::engine {
 
-// PyTorch's CUDA device that is the client's number `device`, where it has kernels for it.
+// Returns PyTorch's CUDA device that is the client's number `device`, if PyTorch has kernels for it.
 std::optional<c10::Device> cuda_device(const pjrt::Client& client, size_t device);
 
 class CudaRun {
@@ -37,20 +37,20 @@ class CudaRun {
   CudaRun(pjrt::Client& client, size_t device, c10::Device cuda);
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
-  // What it has read of other streams' memory, they wait for.
+  // Makes the streams whose memory was read wait for this run.
   ~CudaRun();
 
-  // A leaf's values, for what is queued on the current stream from now on.
+  // Returns a leaf's values, for work that is queued on the current stream from now on.
   at::Tensor tensor(const graph::NodePtr& leaf);
-  // May kernels write there? Then the leaf has no value from now on, and only the caller has the tensor.
+  // Returns true if kernels may overwrite the leaf. It then has no value any more, and only the caller has the tensor.
   bool take(const graph::NodePtr& leaf);
-  // Has a leaf been taken, so that this run can't be left?
+  // Returns true if a leaf was taken, so that the run can't be abandoned.
   bool took() const { return took_; }
-  // A leaf for a program, of the tensor as it is now; the tensor is kept as long as it.
+  // Returns a leaf for a program that holds the tensor's current values. It keeps the tensor alive.
   graph::NodePtr lend(const at::Tensor& dense);
-  // A program's result, likewise for what is queued from now on.
+  // Returns a program's result, likewise for work that is queued from now on.
   at::Tensor result(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer);
-  // A result's data, which nobody else has. Called when nothing more is queued.
+  // Returns the data of a result that nobody else holds. Called when nothing more is queued.
   std::shared_ptr<DeviceData> keep(at::Tensor result, const std::shared_ptr<const pjrt::BufferType>& type);
 
  private:
@@ -63,8 +63,8 @@ class CudaRun {
   const c10::DeviceGuard guard_;
   const c10::Stream stream_;
   bool took_ = false;
-  std::optional<pjrt::StreamHandle> order_;  // of all results
-  std::vector<c10::Stream> others_;          // whose memory was read
+  std::optional<pjrt::StreamHandle> order_;  // shared by all results
+  std::vector<c10::Stream> others_;          // streams whose memory was read
 };
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// Running a graph call by call, by PyTorch's own kernels on the CPU or on CUDA.
+// Interprets a graph with PyTorch's own kernels on the CPU or on CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,23 +11,24 @@
 
 namespace tpjrt::engine {
 
-// What the walk's leaves hold, and who does what PyTorch's kernels don't.
+// The values of the walk's leaves, and the execution of calls that PyTorch's kernels don't run.
 struct Interpreting {
-  std::function<at::Tensor(const graph::NodePtr& leaf)> leaf;  // its values
-  // May they be written? Asked where nothing can fail any more. Then the leaf has lost them.
+  std::function<at::Tensor(const graph::NodePtr& leaf)> leaf;  // returns its values
+  // Returns true if they may be overwritten; the leaf has then lost them. Called only when nothing can fail any more.
   std::function<bool(const graph::NodePtr& leaf)> take;
-  // The results of one call by a program of its own. Operands are dense, where the kernels run, and not written.
-  // `call`: which of the walk's it is, or is part of.
+  // Runs one call as a single-op program and returns its results. Operands are dense, on the kernels' device, and not
+  // written. `call`: index of the walk's call that it is or belongs to.
   std::function<std::vector<at::Tensor>(const graph::Node& node, uint32_t call, c10::ArrayRef<at::Tensor> operands)>
       alone;
-  // Whether such a program has found a mistake in its data.
+  // Returns true if such a program's runtime assertion failed.
   std::function<bool()> found_mistake;
 };
 
-// The results of the walk as tensors of the plan's device and of their types' strides, each with memory of its own or of a leaf that was taken.
-// What has no kernel runs its decomposition. Random numbers, loops and groups are programs, as they are compiled; so is a call
-// that a kernel refuses, for the program to say why. To be called below autograd and modes (device::BelowEverything). Throws
-// what the wait hook throws, between two calls, as long as no leaf is written. `plan` serves the walk.
+// Returns the walk's results as tensors on the plan's device with their types' strides. Each has memory of its own or
+// of a leaf that was taken. Calls without a kernel run their decomposition. Random ops, loops and groups run as
+// programs, as do calls that a kernel refuses, so that the program reports the error. Must be called below autograd and
+// modes (device::BelowEverything). Until a leaf is written, an exception of the wait hook passes between two calls.
+// `plan` must serve the walk.
 std::vector<at::Tensor> interpret(const graph::Walk& walk, const CallsPlan& plan, const Interpreting& with);
 
 }  // namespace tpjrt::engine

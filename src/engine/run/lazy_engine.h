@@ -1,4 +1,4 @@
-// The engine behind the device: runs the graphs that were recorded, when their values are read.
+// The engine behind the device: runs recorded graphs when their values are read.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace tpjrt::engine {
 class LazyEngine final : public device::Engine {
  public:
   static LazyEngine& instance();
-  // Makes it the device's engine.
+  // Makes this the device's engine.
   void install();
 
   bool started() const override { return session_.started_client() != nullptr; }
@@ -54,21 +54,21 @@ class LazyEngine final : public device::Engine {
   }
   void check_capacity(size_t nbytes, c10::DeviceIndex device) override;
 
-  // For the benchmarks: all of a sync up to the call of execute.
+  // For benchmarks: runs a sync up to the call of execute. Returns nanoseconds.
   int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);
 
  private:
-  // What one sync works with. A sync within a sync (a lowering that records and reads) has its own.
+  // The working memory of one sync. A nested sync (of a lowering that records and reads) has its own.
   struct Sync {
     graph::Walk walk;
     NumberArguments numbers;
     Launch launch;
   };
 
-  // What a call that runs at once works with.
+  // The working memory of a call on the eager fast path.
   struct AtOnce {
     bool busy = false;
-    graph::NodePtr node;  // nobody else's
+    graph::NodePtr node;  // nobody else holds it
     std::vector<at::Tensor> operands, results;
     torch::jit::Stack stack;
     std::unordered_map<graph::TypePtr, std::shared_ptr<const pjrt::BufferType>> types;
@@ -77,28 +77,31 @@ class LazyEngine final : public device::Engine {
   explicit LazyEngine(Session& session);
   void start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where);
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
-  // `program`: null where it isn't known yet. `is_part`: of a graph that is cut, so that it comes back.
+  // Runs a graph. `program`: null if unknown. `is_part`: the graph is part of a cut graph, so that it recurs.
   void run(const graph::Walk& walk, std::shared_ptr<Program> program, bool is_part, const char* cause,
            const device::Location& where, Sync& sync);
-  // Runs all but the last part of a graph that is cut in parts, if it is one.
+  // Runs all but the last part if the graph is cut into parts. Returns false if it is not cut.
   bool run_parts(const device::Location& where, Sync& sync);
   void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
-  // Note [Tiers], Note [Growing graphs]. May this graph without a program run so, and by whom?
-  // A program that others run as well, with its collectives: it stays whole, and is compiled.
+  // Returns true if the graph is one program with its collectives in several processes: it is neither cut nor
+  // interpreted.
   bool needs_other_processes(const graph::Walk& walk);
+  // Returns how a graph without a program may be interpreted, or nothing if it must be compiled (Note [Tiers], Note
+  // [Growing graphs]).
   std::optional<CallsBy> may_run_by_calls(const graph::Walk& walk, bool is_part);
   CallsBy calls_by();
-  // PyTorch's device whose kernels run calls of the client's `device`: CUDA where it has them, else the CPU.
+  // Returns PyTorch's device whose kernels run calls of the client's `device`: CUDA if PyTorch has kernels for it,
+  // otherwise the CPU.
   c10::Device kernels_of(c10::DeviceIndex device);
-  // What runs a graph: a program, or its calls, for which a program without an executable stands. Null: it is to be compiled.
+  // How a graph runs: a program, or interpreted with a program that has no executable. Null: it is compiled first.
   struct Chosen {
     std::shared_ptr<Program> program;
     std::shared_ptr<const CallsPlan> calls;
-    std::vector<bool> on_host;  // where calls are programs: ByOneCall
+    std::vector<bool> on_host;  // if calls are single-op programs: ByOneCall
   };
-  // Of a graph without a program: its calls, or what was compiled of it meanwhile.
+  // Decides how a graph without a program runs: interpreted, which may begin its compile, or as its compiled program.
   Chosen by_calls_or_compiled(const graph::Walk& walk, CallsBy by);
-  // Note [At once].
+  // Returns true if the eager fast path is enabled (Note [At once]).
   bool may_run_at_once();
   struct OneCall {
     const graph::Signature& signature;
@@ -107,25 +110,27 @@ class LazyEngine final : public device::Engine {
     c10::SmallVectorImpl<graph::Value>& results;
   };
   at::Tensor shown_memory(const device::Shown& shown);
-  bool run_at_once(const OneCall& one);  // under the session's lock
-  // Gives the bytes that were copied between the host and the device. None: PyTorch lacks memory, and nothing was changed.
+  bool run_at_once(const OneCall& one);  // call under the session's lock
+  // Interprets a graph. Returns the bytes copied between host and device, or nothing if PyTorch lacks memory and
+  // nothing changed.
   std::optional<uint64_t> run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
   struct Interpreted {
-    bool lacks_memory = false;  // PyTorch does, and nothing was changed
-    uint64_t copied = 0;        // bytes, to and from a device with a memory of its own
-    size_t alone = 0;           // calls that were programs, since the host has no kernel for them
+    bool lacks_memory = false;  // PyTorch lacks it, and nothing changed
+    uint64_t copied = 0;        // bytes to and from a device with its own memory
+    size_t alone = 0;           // single-op programs, for lack of a host kernel
   };
-  // By PyTorch's kernels and programs of one call.
+  // Run a graph with PyTorch's kernels and single-op programs.
   Interpreted interpret(const graph::Walk& walk, const CallsPlan& plan);
   Interpreted interpret_on_host(const graph::Walk& walk, const CallsPlan& plan);
-  // Note [Calls on CUDA].
+  // Interprets on CUDA (Note [Calls on CUDA]).
   Interpreted interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan);
-  // Requirements of programs of single calls while a graph is interpreted.
+  // Runtime assertions of single-op programs during an interpreted run.
   struct CallChecks {
-    std::shared_ptr<RunChecks> run;  // null: nothing
-    std::vector<uint32_t> calls;     // of each requirement, the call of the graph whose it is
+    std::shared_ptr<RunChecks> run;  // null: none
+    std::vector<uint32_t> calls;     // for each assertion the graph's call that it belongs to
   };
-  // One call, as the graph of it; `call`: its place in that which is run by calls. `leaves` are its operands; gives leaves, one a result that there is.
+  // Runs one call as a graph of its own. `call`: its index in the interpreted graph. `leaves` are its operands. Returns
+  // a leaf for each defined result.
   std::vector<graph::NodePtr> run_alone(const graph::Node& node, uint32_t call,
                                         c10::SmallVectorImpl<graph::Value>& leaves, CallChecks& checks, Until until);
   void bind(const graph::Walk& walk, const Program& program, Sync& sync);
@@ -134,30 +139,32 @@ class LazyEngine final : public device::Engine {
                      std::vector<std::shared_ptr<DeviceData>>& results);
 
   std::shared_ptr<pjrt::Buffer> to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned);
-  // Takes the memory out of a storage, which has `left` from then on.
+  // Takes the memory out of a storage, which then owns `left`.
   std::shared_ptr<pjrt::Buffer> buffer_over(const c10::Storage& storage, c10::DataPtr left,
                                             const std::shared_ptr<const pjrt::BufferType>& type,
                                             c10::DeviceIndex device);
-  // As borrow does, for as long as the runtime reads it; nothing is taken from the tensor.
+  // Like borrow(), while the runtime reads the memory. The tensor keeps its memory.
   graph::Value lend(const at::Tensor& dense, c10::DeviceIndex device);
-  // Raises what the leaf's values rest on in vain, or what no value has any more (Note [Requirements]).
+  // Raises a failed assertion that the leaf's values depend on, or one that no value carries any more (Note
+  // [Requirements]).
   void raise_unmet(const graph::Value& leaf);
-  // What host_view gives, of a leaf that is ready.
+  // Returns the tensor of host_view() for a leaf that is ready.
   at::Tensor host_tensor(const graph::Node& leaf, size_t rank = 0);
-  // A leaf's values for calls: where they lie in the host's memory, a tensor that stays with the leaf and must not outlive it.
+  // Returns a leaf's values for interpreted calls: a tensor over its host memory that stays with the leaf and must not
+  // outlive it.
   at::Tensor kept_tensor(const graph::Node& leaf);
-  // A leaf's data of a result of a call, which nobody else has.
+  // Returns the leaf data of a call's result that nobody else holds.
   std::shared_ptr<DeviceData> keep(at::Tensor result, const std::shared_ptr<const pjrt::BufferType>& type,
                                    c10::DeviceIndex device);
 
   Session& session_;
-  // Under the session's lock:
+  // Guarded by the session's lock:
   Cuts cuts_;
   MetGraphs met_;
   Forms forms_;
-  int running_ = 0;  // syncs within each other
+  int running_ = 0;  // nesting depth of syncs
   AtOnce at_once_;
-  Sync sync_;  // reused, so that a known graph allocates nothing here
+  Sync sync_;  // reused, so that known graphs allocate nothing here
 };
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// Whose tensors calls on the host make.
+// The mode in which calls on the host make their tensors.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -8,7 +8,8 @@
 
 namespace tpjrt::engine {
 
-// PyTorch's kernels make plain tensors, also where the user is in inference mode: others may write them later.
+// PyTorch's kernels must make plain tensors even if the user is in inference mode, because others may write to them
+// later.
 struct Plain {
   std::optional<c10::InferenceMode> mode;
   std::optional<at::NoGradGuard> grad;

@@ -1,4 +1,4 @@
-// c10d's store, in which the processes of torch.distributed met, as that of a plugin's client.
+// A plugin client's key-value store over c10d's store, in which the processes of torch.distributed met.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -10,14 +10,15 @@
 
 namespace tpjrt::engine {
 
-// Its keys are under "pjrt/".
+// Returns the store, with keys under "pjrt/".
 //
-// Who waits in it, within a plugin, hears Ctrl-C: then the wait ends with an error (kCancelled), which the plugin hands on as its
-// own, and rethrow_interrupt() throws what was raised instead.
+// A wait in it, inside a plugin, reacts to Ctrl-C: it ends with an error (kCancelled), which the plugin passes on as
+// its own. rethrow_interrupt() then throws the original exception.
 std::shared_ptr<pjrt::KeyValueStore> key_values_in(c10::intrusive_ptr<c10d::Store> store);
-// All waits in it end so, on whatever thread, from now on.
+// Ends all current and future waits in the store, on every thread, with kCancelled.
 void end_waits(pjrt::KeyValueStore& store);
-// What ended a wait of this thread's, if something did and it was not thrown yet. Where a plugin's call has failed.
+// Throws the exception that ended a wait of this thread, unless it was thrown before. Call it when a plugin's call has
+// failed.
 void rethrow_interrupt();
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// Running a program once: the one place where an executable is started, by syncs and by compiled calls.
+// Runs a program once. Syncs and compiled calls both start executables here, and nowhere else.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -14,26 +14,26 @@ namespace tpjrt::engine {
 
 class Session;
 
-// What one run of a program is given, and gives. Filled by who runs it, for one thread.
+// Inputs and outputs of one run of a program. The caller fills it; for one thread.
 struct Launch {
   std::vector<PJRT_Buffer*> arguments;
-  std::vector<const pjrt::Buffer*> in_world;  // in their place, where the program runs on a world's devices
-  std::vector<int64_t> kept;                  // arguments that must not be donated
-  std::vector<const pjrt::Buffer*> donated;   // memory of the device that the program takes over
-  std::vector<c10::Stream> lenders;           // of CUDA memory among the arguments: they wait for the program
+  std::vector<const pjrt::Buffer*> in_world;  // replace them if the program runs on a world's devices
+  std::vector<int64_t> kept;                  // indices of arguments that must not be donated
+  std::vector<const pjrt::Buffer*> donated;   // device memory that the program takes over
+  std::vector<c10::Stream> lenders;           // streams of CUDA arguments, which wait for the program
   std::vector<std::shared_ptr<pjrt::Buffer>> results;
-  // What the program requires of its data, beside what the run that it is part of does. Null: nothing.
+  // The run that the program's assertions belong to; null: one of its own.
   std::shared_ptr<RunChecks> run;
 
   void clear();
   void add_lender(const std::optional<c10::Stream>& stream);
 };
 
-// Ready: the results are there, and what fails while the program runs is thrown.
+// When launch() returns. kReady: results are complete, and failures of the running program are thrown.
 enum class Until : uint8_t { kStarted, kReady };
 
-// What can't be run throws with the op and the user's line that need the most memory, and `consequence`, a sentence. Then
-// arguments may be gone.
+// Runs the program. If it can't run, throws with the op and the user's line that need the most memory, and with
+// `consequence`, a sentence. Arguments may be lost then.
 void launch(Session& session, const Program& program, Launch& launch, Until until, std::string_view consequence);
 
 }  // namespace tpjrt::engine

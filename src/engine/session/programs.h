@@ -1,4 +1,4 @@
-// All programs of the process: found by their graphs, or made of them.
+// All programs of the process: found by their graphs, or compiled from them.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,30 @@ namespace tpjrt::engine {
 
 class Session;
 
-// Is told of each program before it is compiled. Called under the session's lock: it must not sync.
+// Called with each program before it is compiled. The session's lock is held, so the listener must not sync.
 using ProgramListener = std::function<void(const std::string& graph, const std::string& stablehlo)>;
-// Is told of each program before it is run lazily, known ones too; likewise.
+// Called with each program before a lazy run, known programs included. The session's lock is held here, too.
 using RunListener = std::function<void(const std::string& stablehlo)>;
 
-// A program that is to be compiled.
+// A pending compile.
 struct Coming {
-  std::shared_ptr<Program> program;  // all but its executable
+  std::shared_ptr<Program> program;  // complete but for its executable
   std::string text;
   pjrt::CompileOptions options;
-  std::set<std::string> default_kernels;  // what it has of them (Note [Default kernels])
+  std::set<std::string> default_kernels;  // those in its text (Note [Default kernels])
   int64_t prepared_ns = 0, prepared_cpu_ns = 0;
-  std::optional<BackgroundCompile> background;  // once it has started there
+  std::optional<BackgroundCompile> background;  // set once it was started there
 };
 
-// A graph as the text of a program that leaves (Note [Exported programs]), without the user's files and lines, and what a
-// plugin for the platform is told to compile it with.
+// A graph as the text of an exported program (Note [Exported programs]), without the user's files and lines, and the
+// compile options for a plugin of the platform.
 struct ExportedText {
-  std::string platform;  // "any": every one that has no text of its own
+  std::string platform;  // "any": every platform without a text of its own
   std::string text;
   bool draws = false;
   std::vector<uint32_t> unchanged;
   std::vector<ProgramRequirement> requirements;
-  std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
+  std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, implementation) -> count
   pjrt::CompileOptions options;
 };
 
@@ -48,42 +48,43 @@ class Programs {
  public:
   explicit Programs(Session& session) : session_(session) {}
 
-  // Under the session's lock.
+  // Returns the program of a graph, or null. Call it under the session's lock, like the functions below.
   std::shared_ptr<Program> find(const graph::Walk& walk) { return cache_.find(walk); }
-  // Throws, with the op and the user's line, what XLA refuses.
+  // Compiles a graph. Throws, with the op and the user's line, if XLA rejects it.
   std::shared_ptr<Program> compile(const graph::Walk& walk) { return finish(walk, *prepare(walk)); }
-  // The same in two steps: between them it may be compiled in the background.
-  // `with_defaults`: with the default kernels (Note [Default kernels]).
+  // Compile in two steps, between which the compile may run in the background. `with_defaults`: use default kernels
+  // (Note [Default kernels]).
   std::shared_ptr<Coming> prepare(const graph::Walk& walk, bool with_defaults = true);
   void start(Coming& coming);
   std::shared_ptr<Program> finish(const graph::Walk& walk, Coming& coming);
   std::shared_ptr<Program> find_or_compile(const graph::Walk& walk);
-  // For every platform, for the CPU, and for this client's: that with the kernels that are registered.
+  // Returns texts for every platform, for the CPU, and for this client's platform; the last uses the registered
+  // kernels.
   std::vector<ExportedText> exported(const graph::Walk& walk);
-  // To whoever listens to runs: the text of this graph's program.
+  // Passes the text of this graph's program to the run listener.
   void tell(const graph::Walk& walk);
-  // Is anybody told of each run?
+  // Returns true if there is a run listener.
   bool tells_of_runs() const { return static_cast<bool>(run_listener_); }
   void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }
-  // Of a graph that has no program yet.
+  // Returns a serial for a graph that has no program yet.
   uint64_t new_serial() { return cache_.new_serial(); }
-  // Takes down the numbers of a graph that is run without a program: where they change, its program will take them.
+  // Records the scalars of an interpreted graph: those that change will be inputs of its program.
   void remember(const graph::Walk& walk) { cache_.remember(walk); }
 
-  // These take the lock.
-  // Lets go of the half of all programs that was not used for longest, when what is under way is done.
+  // The following functions take the lock. This one drops the least recently used half of all programs, once running
+  // work is done.
   void drop_older();
-  // Lets go of all programs that nobody else holds, and of which numbers varied.
+  // Drops all programs that only the cache holds, and forgets which scalars varied.
   void forget();
-  // The module that these values are.
+  // Returns the module that computes these values.
   std::string stablehlo(const std::vector<graph::Value>& results, ops::Target target, bool knows_composites = true);
-  // One at a time; an empty one ends it.
+  // Sets the only listener; an empty one removes it.
   void set_listener(ProgramListener listener);
   void set_run_listener(RunListener listener);
 
  private:
   void make_room();
-  // Does the plugin take stablehlo.composite? Asked of it once, by a program that has one.
+  // Returns true if the plugin accepts stablehlo.composite. Tried once, with a program that has one.
   bool knows_composites(pjrt::Client& client);
 
   Session& session_;
@@ -91,7 +92,7 @@ class Programs {
   ProgramListener listener_;
   RunListener run_listener_;
   uint32_t compiles_since_look_ = 0;
-  const pjrt::Client* asked_ = nullptr;  // the client that knows_composites_ is of
+  const pjrt::Client* asked_ = nullptr;  // the client that knows_composites_ is about
   bool knows_composites_ = false;
 };
 

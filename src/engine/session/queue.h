@@ -1,7 +1,7 @@
-// What was started on a device and may not be done yet, and moments in that order.
+// The work that was started on a device and may be unfinished, and moments in its order.
 //
-// A device runs what it is given by itself; a plugin may run programs that have nothing to do with each other at the
-// same time. So "everything before this moment is done" is a question about each of them.
+// A plugin may run independent programs of a device at the same time. So "everything before this moment is done"
+// depends on each of them.
 #pragma once
 
 #include <deque>
@@ -14,17 +14,17 @@
 
 namespace tpjrt::engine {
 
-// One device's. May be used from any thread.
+// The queue of one device. Thread-safe.
 class Queue {
  public:
   explicit Queue(c10::DeviceIndex device) : device_(device) {}
-  // Something was started; `done` becomes ready when it is over, well or badly. `origin`: whom to name where it lacks
-  // memory; may be null.
+  // Adds started work; `done` becomes ready when it ends, successfully or not. `origin`: the program to name if memory
+  // runs out; may be null.
   void push(pjrt::Event done, std::shared_ptr<const LargestResult> origin);
-  // This moment: reached when all that was pushed before is over.
+  // Returns the current moment, which is reached when all work added before has ended.
   std::shared_ptr<device::Moment> now();
-  // Somebody is being told that a program lacked memory: gives the origin of the first that did (null: none is known),
-  // and forgets all that did, so that nobody is told again by waiting.
+  // Called when an error about lack of memory is reported. Returns the origin of the first program that ran out of
+  // memory (null: unknown), and forgets all such failures, so that a later wait doesn't report them again.
   std::shared_ptr<const LargestResult> tell_of_lacking();
 
   struct Started {
@@ -36,7 +36,7 @@ class Queue {
   c10::DeviceIndex device_;
   std::mutex lock_;
   std::deque<Started> running_;
-  std::deque<Started> failed_;  // since the last moment; the latest kMostFailed
+  std::deque<Started> failed_;  // since the last moment; at most kMostFailed
 };
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// When XLA refuses a program: finds the op it is about, and tells the user's line.
+// Errors for rejected programs: the op at fault and the user's line.
 #pragma once
 
 #include <string_view>
@@ -10,12 +10,12 @@
 
 namespace tpjrt::engine {
 
-// Compiles the graph's calls one by one to find the culprit; slow, and only on the way to an exception. The graph is left
-// as it is.
+// Compiles the graph's calls one by one to find the one at fault. Slow, but only on the way to an exception. The graph
+// is unchanged.
 [[noreturn]] void throw_refusal(pjrt::Client& client, ops::Target target, const graph::Walk& walk,
                                 const pjrt::Error& error);
-// When a compiled program can't be run, nearly always for want of memory: tells where the most of it would go, and
-// `consequence`.
+// Throws for a compiled program that can't run, nearly always for lack of memory. Names the call that needs the most of
+// it, and adds `consequence`.
 [[noreturn]] void throw_failure(const Program& program, const pjrt::Error& error, std::string_view consequence);
 
 }  // namespace tpjrt::engine

@@ -1,10 +1,10 @@
-// What runs programs: the client of one plugin, its programs, and what is counted and told of them.
+// Runs programs: the client of one plugin, its programs, and their metrics and logs.
 //
-// The lazy engine and compiled calls stand on it, side by side. Nothing here knows of storages and pending work.
+// The lazy engine and compiled calls both use it. It knows nothing of storages and pending work.
 //
-// Locks: exclusively() serialises what makes and looks up programs (recursive: a lowering may record, and recording may
-// sync); graph_lock() is taken inside it for moments. The GIL is never waited for while the lock is held by a thread
-// that did not have it before: exclusively() lets go of the GIL first.
+// Locks: exclusively() serializes the lookup and the making of programs. It is recursive, because a lowering may
+// record, and recording may sync. graph_lock() is taken briefly inside of it. A thread that holds the lock never waits
+// for a GIL that it did not have before: exclusively() releases the GIL first.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -33,15 +33,16 @@
 
 namespace tpjrt::engine {
 
-// Finds plugins, in order of preference; throws with the cure when there are none. Installed by the Python room.
+// Returns the plugins in order of preference. Throws with the cure if there are none. Installed by the Python room.
 using PluginSource = std::vector<PluginChoice> (*)();
-// Lets go of the GIL while `work` runs, if this thread holds it. Installed by the Python room.
+// Releases the GIL while `work` runs, if this thread holds it. Installed by the Python room.
 using GilRelease = void (*)(c10::function_ref<void()> work);
-// Throws where a signal's handler raised in this thread. Installed by the Python room; called every 50 ms while a thread
+// Throws if a signal handler raised in this thread. Installed by the Python room; called every 50 ms while a thread
 // waits for the device.
 using SignalCheck = void (*)();
 
-// Was this process forked from one that used the device? Then it can't use it, and check_process throws.
+// Returns true if this process was forked from one that used the device. It can't use the device then, and
+// check_process throws.
 bool in_forked_child();
 void check_process();
 
@@ -50,90 +51,94 @@ class Session {
   static Session& instance();
 
   void install(PluginSource plugins, GilRelease gil, SignalCheck signals);
-  // Makes the first `size` devices a world (Note [World], graph/world/world.h), and starts the client. Throws where it has started
-  // without, or the plugin has fewer devices.
+  // Makes the first `size` devices a world (Note [World], graph/world/world.h), and starts the client. Throws if the
+  // client is running without a world, or if the plugin has fewer devices.
   void begin_world(size_t size);
-  // The client is one process's part of a client of several, of a plugin for GPUs, and starts now. False where the plugin is for
-  // others, or the client has started alone. Throws where it can't start, or is part of others. `place`: asked for where the plugin
-  // is for GPUs, by all processes.
+  // Starts the client as this process's part of a client of several processes, for GPU plugins. Returns false for other
+  // plugins, or if the client runs alone already. Throws if it can't start, or if it was started with another rank or
+  // number of processes. `place` is called for GPU plugins, by all processes.
   bool begin_processes(const std::function<pjrt::Node()>& place);
-  // Which of how many processes have the client together; none where it is this one's alone.
+  // Returns this process's number and the number of processes that share the client; empty if the client is this one's
+  // alone.
   std::optional<std::pair<int, int>> process() const {
     return node_ ? std::optional(std::pair(node_->id, node_->count)) : std::nullopt;
   }
   const std::optional<pjrt::Node>& node() const { return node_; }
-  // Starts the client now, with this plugin. Throws when one is running already from another plugin.
+  // Starts the client with this plugin. Throws if one is running with another plugin.
   void init(const PluginChoice& plugin);
-  // Null before it is started. A forked child may ask it what needs no plugin.
+  // Returns the client, or null before it is started. A forked child may use it for what needs no plugin.
   pjrt::Client* started_client() const { return client_.get(); }
-  // These start it.
+  // These two start the client.
   pjrt::Client& client();
   const PluginChoice& plugin();
-  // Whose forms programs will have: before a client is started, as the first plugin's name says.
+  // Returns the target of lowerings. Before a client is started it is guessed from the first plugin's name.
   ops::Target target();
-  // Would a convolution of that dtype, its weight frozen, be the CPU's library's (Note [Whose convolutions])?
+  // Returns true if oneDNN runs convolutions of this dtype whose weight is frozen (Note [Whose convolutions]).
   bool freezes_convolutions(c10::ScalarType dtype);
-  // Are those of that dtype the library's where the weight isn't frozen, unless they are small?
+  // Returns true if oneDNN runs convolutions of this dtype whose weight is not frozen, unless they are small.
   bool has_library_convolutions(c10::ScalarType dtype);
-  // Is one by oneDNN right, and worth its call? By the stride and size of the result's last dimension.
+  // Returns true if oneDNN's convolution is correct and worth a call, by the stride and size of the result's last
+  // dimension.
   static bool is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multiplications, int64_t stride, int64_t size);
   c10::DeviceIndex device_count();
-  // The same, or what may be used before a client is started. Starts one only where nothing else could tell.
+  // Returns the device count or, before a client is started, how many devices may be used then. Starts a client only if
+  // there is no other way to know.
   c10::DeviceIndex most_devices();
 
-  // Work for one thread at a time, without the GIL.
+  // Runs work in one thread at a time, without the GIL.
   void exclusively(c10::function_ref<void()> work);
   void without_gil(c10::function_ref<void()> work);
-  // Told of as soon as this thread lets go of the lock, which it holds.
+  // Queues a progress message, printed when this thread releases the lock, which it holds.
   void tell_later(const Wait& wait) { waits_.push_back(wait); }
 
-  // The one way from StableHLO to an executable, through the disk cache. `ops`: the size of the graph. Throws
-  // pjrt::Error where the plugin refuses the program. Nothing once `enough` is true. From any thread.
+  // Compiles StableHLO through the disk cache; every executable is made here. `ops`: the size of the graph. Throws
+  // pjrt::Error if the plugin rejects the program. Returns nothing once `enough` returns true. Thread-safe.
   CompiledText compile_text(
       const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
       Compiling compiling = Compiling::kAwaited, const std::function<bool()>& enough = [] { return false; });
-  // Note [Tiers]: has an earlier process compiled this graph?
+  // Returns true if an earlier process has compiled this graph (Note [Tiers]).
   bool is_paid(const std::string& graph) { return compiler_.is_paid(client(), graph); }
   void set_paid(const std::string& graph) { compiler_.set_paid(client(), graph); }
-  // Something was started on the device, and is over when `done` is. `origin`: see Queue::push.
+  // Adds work that was started on the device and ends when `done` is ready. `origin`: see Queue::push.
   void enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin);
-  // Launches of a world, under this lock: a plugin for CPUs has threads for so many at a time, and the process ends where
-  // replicas wait for others that have none. Waits until there are few; one more was started.
+  // Launches of a world hold this lock. A CPU plugin has threads for a limited number of launches, and the process
+  // aborts if replicas wait for others that have no thread. await_few_in_world() waits until few are running, and
+  // started_in_world() counts one more.
   std::mutex& world_lock() { return world_lock_; }
   void await_few_in_world();
   void started_in_world();
-  // After everything that was started on the device so far.
+  // Returns the moment after everything that was started on the device so far.
   std::shared_ptr<device::Moment> now(c10::DeviceIndex device);
-  // Until what is under way on all devices is over, well or badly.
+  // Waits until all running work on all devices has ended, successfully or not.
   void await_all();
-  // Until the buffer's value is there; where that lacked memory, tells which program it was.
+  // Waits for the buffer's value. If memory ran out, throws and names the program.
   void await(const pjrt::Buffer& buffer);
-  // moment.wait() without the GIL; then raises what programs required in vain.
+  // Calls moment.wait() without the GIL, then raises failed runtime assertions.
   void wait(const device::Moment& moment);
 
-  // A device's memory: bytes that are free and bytes in all; nothing where the plugin doesn't tell. Starts the client.
+  // Returns a device's free and total bytes, or nothing if the plugin doesn't report them. Starts the client.
   std::optional<std::pair<size_t, size_t>> memory_info(c10::DeviceIndex device);
-  // Bytes of it in all, as they were when the client was started; SIZE_MAX where that isn't known.
+  // Returns the device's total bytes when the client was started; SIZE_MAX if unknown.
   size_t capacity(c10::DeviceIndex device);
 
-  Programs programs{*this};  // under the lock
+  Programs programs{*this};  // guarded by the lock
   Metrics metrics;
   Requirements requirements;
   RunLog run_log;
-  // The user's line, if the run log is on: before the GIL is let go.
+  // Returns the user's line if the run log is on. Call it before the GIL is released.
   device::Location logged_location() const { return run_log.is_on() ? device::user_location() : device::Location{}; }
 
  private:
   Session() = default;
 
   std::recursive_mutex lock_;
-  int depth_ = 0;            // how often its thread holds the lock
-  std::vector<Wait> waits_;  // that thread's, not told of yet
+  int depth_ = 0;            // recursion depth of the lock
+  std::vector<Wait> waits_;  // unreported waits of the thread that holds it
   std::mutex start_lock_;
   PluginSource plugin_source_ = nullptr;
   GilRelease gil_release_ = nullptr;
   PluginChoice plugin_;
-  ops::Target target_ = ops::Target::kAny;  // of the client
+  ops::Target target_ = ops::Target::kAny;  // the client's
   std::shared_ptr<pjrt::Client> client_;
   std::optional<pjrt::Node> node_;
   std::atomic<c10::DeviceIndex> most_devices_ = 0;  // known without a client
@@ -143,7 +148,7 @@ class Session {
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
   std::vector<size_t> capacities_;              // by device
   std::mutex world_lock_;
-  std::deque<std::shared_ptr<device::Moment>> in_world_;  // launches under way, under world_lock_
+  std::deque<std::shared_ptr<device::Moment>> in_world_;  // running launches; guarded by world_lock_
 };
 
 }  // namespace tpjrt::engine

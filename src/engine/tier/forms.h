@@ -1,11 +1,12 @@
-// Graphs that come in ever other sizes.
+// Graphs with dynamic shapes.
 //
-// Note [Growing graphs]: what grows is new each time: a cache, the tokens so far, sentences of other lengths. Compiled when
-// first met, each token of a `generate()` costs a program, and none comes back. So of graphs that differ in sizes alone two are
-// compiled when they are met, where all graphs are, and the others once they have paid (Note [Tiers]), under any policy but
-// `every`. Bookkeeping doesn't count: tokens with and without a new mask are of one form. A graph that is nothing else is
-// not compiled before it has paid, either. Where a call is a program, of a device with a memory of its own, the host runs the calls
-// from the second graph of a form on (purchases.h): there each would be compiled anew, too.
+// Note [Growing graphs]: a graph with growing shapes is new each time: a cache, the tokens so far, sentences of other
+// lengths. If each were compiled immediately, every token of a `generate()` would cost a program that never runs again.
+// So among graphs that differ only in sizes, policies that compile immediately do so for two; the others are compiled
+// once that is amortized (Note [Tiers]). Only the policy `every` compiles them all. Bookkeeping doesn't count: tokens
+// with and without a new mask have the same key. A graph that is nothing but bookkeeping isn't compiled before it is
+// amortized, either. A device with its own memory, where each op is a program, leaves the ops to the host from the
+// second graph of a key on (purchases.h), because each of its programs would be compiled anew, too.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +17,27 @@
 
 namespace tpjrt::engine {
 
-// Is it nothing but calls of a few integers? Hosts do these in next to no time, and whoever reads them waits anyway.
+// Returns true if the graph has only ops on a few integers. Hosts run these in next to no time, and their reader waits
+// anyway.
 bool is_bookkeeping(const graph::Walk& walk);
 
-// What is equal for graphs whose chosen calls read each other's results and what else there is in the same way, and are the same
-// words.
+// Hashes the chosen calls. Graphs have equal hashes if these calls have equal words and are connected in the same way
+// to each other and to other values.
 uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const graph::Node&)>& chosen,
                        const std::function<uint64_t(const graph::Node&)>& word);
 
 class Forms {
  public:
-  // Takes down a graph without a program. Were so many others of its form met before? 1 or 2. The parts of graphs that are cut are
-  // counted by themselves: what whole graphs of the form were met says nothing of what comes back.
+  // Records a graph without a program. Returns true if at least `others` (1 or 2) other graphs with its key were seen
+  // before. Parts of cut graphs are counted separately, because whole graphs of the key don't predict which parts
+  // recur.
   bool grows(const graph::Walk& walk, bool is_part, int others);
 
  private:
   struct Met {
     uint64_t first, second;  // hashes of graphs; 0: none
   };
-  std::unordered_map<uint64_t, Met> met_;  // by form
+  std::unordered_map<uint64_t, Met> met_;  // by key
 };
 
 }  // namespace tpjrt::engine

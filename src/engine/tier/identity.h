@@ -7,7 +7,7 @@
 
 namespace tpjrt::engine {
 
-// The same in each process for graphs of equal tapes; addresses have no part in it.
+// Returns a text that is equal in all processes for graphs of equal tapes. It contains no addresses.
 std::string identity(const graph::Walk& walk);
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// What was bought of single calls, on a device where each is a program of its own (Note [Tiers]).
+// The compile budget of single-op programs, on a device where each op is a program of its own (Note [Tiers]).
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,37 @@
 
 namespace tpjrt::engine {
 
-// How the calls of one graph are run: by Node::local, does the host's kernel run it? Else a program of one call.
+// How the calls of one graph run: by the host's kernel if on_host is true at Node::local, otherwise as a single-op
+// program.
 struct ByOneCall {
-  int64_t cost = 0;  // predicted, with what has to be compiled first
+  int64_t cost = 0;  // predicted, with pending compiles
   std::vector<bool> on_host;
 };
 
 class Purchases {
  public:
-  // `has_kernel`: can the host run such a call?
+  // `has_kernel`: whether the host can run such a call.
   explicit Purchases(std::function<bool(graph::SignaturePtr)> has_kernel) : has_kernel_(std::move(has_kernel)) {}
 
-  // `cost`: of the graph. kPrograms: the host runs calls of a few integers. kEither: also those that haven't paid for a
-  // program of their own, and it costs no less than programs would, so that a graph of new calls is compiled whole.
+  // Plans a graph's calls; `cost` is the graph's. kPrograms: the host runs ops on a few integers. kEither: also ops
+  // whose own program is not amortized. The cost is then at least that of programs, so that a graph of new ops is
+  // compiled whole.
   ByOneCall calls_of(const graph::Walk& walk, const Cost& cost, CallsBy by) const;
-  // They were run so.
+  // Records that the calls were executed like this.
   void ran(const graph::Walk& walk, const std::vector<bool>& on_host);
-  // They were compiled within their graph.
+  // Records that the calls were compiled within their graph.
   void compiled(const graph::Walk& walk);
 
  private:
   // In nanoseconds.
   struct Spent {
     int64_t compiling = 0;  // within graphs, and alone
-    int64_t lost = 0;       // on the host, over what its program takes
-    bool alone = false;     // it is a program
+    int64_t lost = 0;       // host time in excess of its program's
+    bool alone = false;     // it has a program of its own
   };
-  // What has to be compiled before all these calls can be run as programs.
+  // Returns the compile time that running all these calls as programs would still take.
   int64_t missing(const graph::Walk& walk) const;
-  // Each call by whoever costs less.
+  // Executes each call in the cheaper way.
   ByOneCall by_either(const graph::Walk& walk) const;
 
   std::function<bool(graph::SignaturePtr)> has_kernel_;

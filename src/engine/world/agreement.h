@@ -1,4 +1,4 @@
-// Which ranks of a world are known to have equal values of a result.
+// Replication analysis: which ranks of a world are known to have equal values of a result.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@
 
 namespace tpjrt::engine {
 
-// Note [Agreement]: a value that all ranks share may be read as one number; of others a read would be the first rank's alone. So a
-// leaf of a world says, for each rank, a class of ranks that have the same value: null, where all are of one. Programs run
-// alike on all devices: ranks whose operands agree have results that agree. What tells them apart are constants of each rank
-// (pjrt_world::per_rank), and what joins them again are collectives. Ranks of different classes may be equal all the same: where
-// somebody promises that they are (pjrt_world::promised_equal), as DTensor does of replicas, whoever reads compares the bytes.
+// Note [Agreement]: a read of a value that all ranks share returns it as one tensor; a read of any other would return
+// the first rank's alone. So a leaf of a world has, for each rank, a class of ranks with equal values, or null if all
+// ranks are in one class. Programs compute alike on all devices: ranks whose operands agree have results that agree.
+// Constants of each rank (pjrt_world::per_rank) separate ranks, and collectives join them again. Ranks of different
+// classes may be equal all the same. If somebody promises that they are (pjrt_world::promised_equal), as DTensor does
+// for replicas, a read compares the bytes.
 using Classes = std::vector<uint32_t>;
 using Agreement = std::shared_ptr<const Classes>;
 
-// One class of all ranks, which the ranks' values themselves have to confirm.
+// One class of all ranks that holds only if the ranks' values confirm it.
 const Agreement& promised();
 inline bool is_promised(const Agreement& agreement) { return agreement == promised(); }
 
-// How a graph's results agree, by how its leaves do. Outlives the walk that it is made of.
+// Computes how a graph's results agree from how its leaves do. May outlive the walk that it is made from.
 class AgreementFlow {
  public:
   explicit AgreementFlow(const graph::Walk& walk);
-  // Of the walk's results, in their order.
+  // Returns the agreement of each of the walk's results, in order.
   std::vector<Agreement> results(const std::vector<Agreement>& leaves) const;
 
  private:
@@ -35,7 +36,7 @@ class AgreementFlow {
   };
   struct Step {
     graph::SignaturePtr signature;
-    uint32_t first_operand, end_operand;  // into operands_
+    uint32_t first_operand, end_operand;  // indices into operands_
   };
   static Place place_of(const graph::Value& value);
 
@@ -43,7 +44,7 @@ class AgreementFlow {
   std::vector<Place> operands_, results_;
 };
 
-// Of a walk's results, by what its leaves say of themselves.
+// Returns the agreement of each of a walk's results, from the agreements stored in its leaves.
 std::vector<Agreement> agreements(const graph::Walk& walk);
 
 }  // namespace tpjrt::engine

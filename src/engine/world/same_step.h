@@ -1,4 +1,4 @@
-// Whether the processes of a client have captured one step.
+// A check that all processes of a client have captured the same step.
 #pragma once
 
 #include "engine/session/session.h"
@@ -6,10 +6,10 @@
 
 namespace tpjrt::engine {
 
-// A captured step with collectives between processes is one program, which all of them run: where theirs differed they would wait
-// for each other for ever, or add up what is not the same. So they compare their graphs, before it first runs. Waits for all of
-// them; throws where they differ, on each of them. Does nothing for other programs. No lock is held.
-// `program` is that of the walk.
+// A captured step with collectives between processes is one program that all of them run. If their programs differed,
+// they would deadlock or reduce unrelated values. So before its first run they compare their graphs. Waits for all
+// processes and throws on each of them if the graphs differ. Does nothing for other programs. `program` belongs to the
+// walk. Takes no lock.
 void check_same_step(Session& session, const graph::Walk& walk, const Program& program);
 
 }  // namespace tpjrt::engine

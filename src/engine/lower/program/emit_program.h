@@ -1,4 +1,4 @@
-// From a walk to the text of a StableHLO module.
+// Emits the StableHLO module of a walk.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ namespace tpjrt::engine {
 
 struct EmittedProgram {
   std::string text;
-  std::vector<int> processes;                    // which run it together; none: it is this one's, or a world's
+  std::vector<int> processes;                    // those that run it together; empty: this one alone, or a world
   bool draws = false;                            // exported: it has a random state
-  std::vector<uint32_t> unchanged;               // exported: results that are written over leaves and are these leaves
-  std::vector<ProgramRequirement> requirements;  // if any, one more result has their extremes
+  std::vector<uint32_t> unchanged;               // exported: results that update a leaf with its own value
+  std::vector<ProgramRequirement> requirements;  // if any, an additional result holds their extremes
   std::map<std::pair<std::string, std::string>, uint32_t>
-      kernels;  // (op, kernel of the CPU's that it calls) -> how many
+      kernels;  // (op, CPU kernel that the program calls) -> number of calls
 };
 
-// Whom a program is for. Note [Exported programs]: one that leaves takes and gives tensors by their sizes, row-major, whatever
-// their strides, and no packs of numbers. Where it draws, its last argument is the random state, s64[2] of a seed and an
-// offset, and the result before the requirements is the next state, written over it: the keys are those that a generator
-// with that state gives.
+// The interface of a program. Note [Exported programs]: an exported program takes and returns tensors by their sizes,
+// row-major whatever their strides, and has no packs of scalars. If it draws, its last argument is the random state,
+// s64[2] of a seed and an offset. The result before the assertions is the next state and aliases it. Keys are those of
+// a generator in that state.
 enum class Interface : uint8_t { kOwn, kExported };
 
-// `slots` says which numbers are arguments; those that a rule pinned are marked in it (and must not be promoted: then the
-// text is emitted again without). Without requirements, the module is what the user's function says and no more.
-// `knows_composites`: so does the compiler; another gets calls in their places.
+// Emits the program. `slots` says which scalars are arguments. Scalars that a rule pinned are marked in it; they must
+// not be promoted, so the caller emits the text again. Without assertions, the module is the user's function and no
+// more. `knows_composites`: the compiler accepts composites; otherwise calls replace them.
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
                             ops::Target target, bool knows_composites = true, Interface interface = Interface::kOwn);
 

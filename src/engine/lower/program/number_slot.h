@@ -1,4 +1,4 @@
-// How a program takes a number of its graph: as a constant, or as an argument (Note [Values that vary]).
+// The form of a graph's scalar in its program: a constant, or an argument (Note [Values that vary]).
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,13 @@
 namespace tpjrt::engine {
 
 struct NumberSlot {
-  graph::Number constant;  // when not promoted
+  graph::Number constant;  // unless promoted
   bool promoted = false;
   bool pinned = false;
 };
 
-// The promoted numbers of a graph are its program's last arguments: f64, then s64, in packs of so many, the last ones
-// shorter. (XLA:CPU runs a program in one thread if no buffer has more than 512 bytes, which small programs are better off
-// with.)
+// Promoted scalars are the program's last arguments: f64, then s64, in packs of this size, the last ones shorter.
+// XLA:CPU runs a program in one thread if no buffer exceeds 512 bytes, which is faster for small programs.
 inline constexpr size_t kNumbersInPack = 64;
 
 }  // namespace tpjrt::engine

@@ -1,8 +1,8 @@
-// Writes that XLA:CPU must not do in place.
+// Finds writes that XLA:CPU must not do in place.
 //
-// It fuses a dynamic_update_slice with what computes the update, into a loop in the memory of what is written to, even where
-// the update reads that memory at other places: the loop then reads what it has just written, so that
-// `y = x.clone(); y[1:] += x[:-1]; y[2:] += 1` sums up. Barriers don't help: they are taken out before fusions are made.
+// XLA:CPU fuses a dynamic_update_slice with the ops that compute the update into a loop over the overwritten memory,
+// even if the update reads that memory at other places. The loop then reads elements that it has just written, so that
+// `y = x.clone(); y[1:] += x[:-1]; y[2:] += 1` gives prefix sums. Barriers don't help: XLA removes them before fusion.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,9 @@
 
 namespace tpjrt::engine {
 
-// By Node::local: may an update that is written within this node depend on what it is written over? Told for writes
-// to views (one element is read before it is written: in rows); for other nodes, which may hold writes, anywhere.
+// Returns by Node::local whether an update written within the node may depend on the memory that it overwrites. Writes
+// to views get a precise answer (a single element is read before it is written, so it counts as rows); other nodes,
+// which may contain writes, get kReadAnywhere.
 std::vector<ops::Overwrites> overwrites_of(const graph::Walk& walk, const std::vector<NumberSlot>& slots);
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// The sources of each result of a graph: which leaves, and which calls that require something of their data.
+// The sources of each result of a graph: leaves, and calls with runtime assertions.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace tpjrt::engine {
 
-// Outlives the walk that it is made of, and holds for every walk with the same tape.
+// May outlive the walk that it is made from. Valid for every walk with the same tape.
 class Sources {
  public:
-  // `calls`: of each requirement of a run, the call (its place in the walk) whose it is.
+  // `calls`: for each assertion of a run, the index of its call in the walk.
   Sources(const graph::Walk& walk, const std::vector<uint32_t>& calls);
-  // From here on all results rest on what the one at `place` rests on, too.
+  // Makes all results depend on the sources of the result at `place`, too.
   void add_to_all(size_t place);
 
-  // What each result rests on, in the walk's order, where leaves rest on `leaves` and `run` has run the graph. Null where nothing
-  // requires anything. Settles the run.
+  // Returns the checks of each result, in the walk's order, if the leaves have the checks `leaves` and `run` has run
+  // the graph. Null if nothing is asserted. Settles the run.
   std::vector<ChecksPtr> checks(const std::vector<ChecksPtr>& leaves, const std::shared_ptr<RunChecks>& run) const;
 
  private:
@@ -28,7 +28,7 @@ class Sources {
   size_t leaves_ = 0, words_ = 0;
   std::vector<Bits> results_;  // leaves, then requirements
   std::shared_ptr<const RequirementOrder> order_;
-  // By result; equal ones are one. Null: none.
+  // By result; equal lists are shared. Null: none.
   std::vector<std::shared_ptr<const std::vector<uint32_t>>> requirements_;
 };
 

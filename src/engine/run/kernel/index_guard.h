@@ -1,15 +1,15 @@
-// Indices that PyTorch's CPU kernels believe.
+// Checks of indices that PyTorch's CPU kernels don't check.
 #pragma once
 
 #include "kernels/host/arguments.h"
 
 namespace tpjrt::engine {
 
-// Throws where an index is out of range. The kernels of some backwards read and write wherever it points, because the forward has
-// looked at it. Here nobody need have read what the forward gives.
+// Throws if an index is out of range. Kernels of some backwards access memory at any index, because the forward has
+// checked it. Here the forward may not have run.
 using IndexGuard = void (*)(const kernels::HostArguments& call);
 
-// Null: the kernel looks itself, or has no indices.
+// Returns null if the kernel checks its indices or has none.
 IndexGuard index_guard(const graph::Signature& signature);
 
 }  // namespace tpjrt::engine
