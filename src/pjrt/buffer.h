@@ -1,16 +1,15 @@
 // An array in a device's memory.
 //
-// A Buffer owns its PJRT_Buffer and keeps the client alive. It is made by Client::buffer_from_host and
-// Executable::execute, is shared by shared_ptr, and may be used from any thread. Its data may still be on the way:
-// await() waits. A Buffer that was donated to an execution is deleted: only is_deleted(), its type and its destruction
-// are left.
+// A Buffer owns its PJRT_Buffer and keeps the client alive. Client::buffer_from_host and Executable::execute make it.
+// It is shared by shared_ptr and thread-safe. Its data may not be computed yet: await() waits. A Buffer that was
+// donated to an execution is deleted: only is_deleted(), its type and its destructor remain usable.
 //
-// Note [World]: where one process has a world of devices (torch.distributed's ranks), an array is the first device's Buffer, which
-// owns those of the others: of one type, with values of their own. What is asked of it is answered for the first, but for
-// await(), which waits for all, and what is counted.
+// Note [World]: if one process has a world of devices (torch.distributed's ranks), an array is the first device's
+// Buffer, which owns the Buffers of the others: of one type, with values of their own. Its functions answer for the
+// first device, except await(), which waits for all, and the counters.
 //
-// Over memory of the host's (Client::buffer_over_host) the runtime is told of it when somebody first asks for handle(): what
-// no program takes costs nothing but its count.
+// A Buffer over host memory (Client::buffer_over_host) is registered with the runtime when handle() is first called.
+// Memory that no program takes costs nothing but its count.
 #pragma once
 
 #include <atomic>
@@ -34,7 +33,7 @@ struct BufferType {
   size_t size_in_bytes;  // dense, in host memory
 };
 
-// Dense and row-major, as the C API has it.
+// A dense row-major layout, as the C API describes it.
 class RowMajorLayout {
  public:
   explicit RowMajorLayout(size_t rank);
@@ -59,12 +58,12 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // Throws Error where the runtime won't have it.
+  // Returns the handle. Throws Error if the runtime rejects the memory.
   PJRT_Buffer* handle() const {
     PJRT_Buffer* handle = handle_.load(std::memory_order_acquire);
     return handle ? handle : hand_over();
   }
-  // Does the runtime know of it?
+  // Returns true if the runtime has the memory.
   bool is_handed_over() const { return handle_.load(std::memory_order_acquire) != nullptr; }
   const std::shared_ptr<const BufferType>& type() const { return type_; }
   PJRT_Buffer_Type element_type() const { return type_->element_type; }
@@ -72,38 +71,38 @@ class Buffer {
   size_t size_in_bytes() const { return type_->size_in_bytes; }
   // Index into Client::devices().
   size_t device_index() const { return device_index_; }
-  // Of a world: before anybody else has it.
+  // Adds the other devices' values in a world, before the Buffer is shared.
   void set_replicas(std::vector<std::shared_ptr<Buffer>> others) { others_ = std::move(others); }
-  // How many devices have values of it, and the value of the i-th. Throws Error where there is none.
+  // The number of devices that have values, and the value of the i-th. Throws Error if it doesn't exist.
   size_t replicas() const { return 1 + others_.size(); }
   const Buffer& replica(size_t i) const;
   const Client& client() const { return *client_; }
 
-  // Blocks until the data is there. Throws what the computation failed with, each time it is asked.
+  // Blocks until the data is computed. Throws the computation's failure, on every call.
   void await() const;
-  // Told by who waited for the computation: the data is there.
+  // Called by a thread that has waited for the computation.
   void mark_ready() const { ready_.store(true, std::memory_order_release); }
-  // Has anybody seen that the data is there?
+  // Returns true if some thread has seen the data ready.
   bool is_seen() const { return ready_.load(std::memory_order_acquire); }
-  // Is the data there, or known to have failed?
+  // Returns true if the data is ready or its computation has failed.
   bool is_ready() const;
-  // Where the data lies, dense and row-major, after await(); null where device memory is not the host's. The address
-  // stays valid and the same until the Buffer is destroyed or donated. Of an empty buffer it may be anything.
+  // Returns the address of the data, dense and row-major, after await(); null unless device memory is the host's. The
+  // address is valid and constant until the Buffer is destroyed or donated. An empty buffer may have any address.
   const void* host_pointer() const;
-  // Where the data lies, or will lie, in the device's own memory. As long as host_pointer()'s.
+  // Returns the address of the data in device memory, computed or not. Valid for as long as host_pointer()'s.
   void* device_pointer() const;
-  // Copies the data, dense and row-major (on the CPU in the order in which a program gave it), and waits for it. `bytes` is
-  // size_in_bytes() or more.
+  // Copies the data, dense and row-major (on the CPU in the program's layout), and waits for it. `bytes` is at least
+  // size_in_bytes().
   void copy_to_host(void* dst, size_t bytes) const;
-  // Copies `bytes` bytes from `offset` on. Costs a copy of the whole where the plugin can't do a part.
+  // Copies `bytes` bytes starting at `offset`. Copies everything if the plugin can't copy a part.
   void copy_raw_to_host(void* dst, size_t offset, size_t bytes) const;
-  // Was it donated to an execution?
+  // Returns true if it was donated to an execution.
   bool is_deleted() const;
-  // Is its memory part of Client::memory? False once it is given to an execution that writes a result over it: then it
-  // is the result's.
+  // Sets whether its memory is part of Client::memory. False once it is given to an execution that writes a result over
+  // it, which then counts the memory.
   void set_counted(bool counted) const;
-  // A copy on another device of the same client; does not wait. On its own device it copies or throws
-  // Error, as the plugin likes.
+  // Returns a copy on another device of the same client without waiting. On its own device it copies or throws Error,
+  // depending on the plugin.
   std::shared_ptr<Buffer> copy_to_device(size_t device_index) const;
 
  private:
@@ -116,11 +115,11 @@ class Buffer {
   mutable std::atomic<PJRT_Buffer*> handle_;
   std::shared_ptr<const BufferType> type_;
   size_t device_index_;
-  std::vector<std::shared_ptr<Buffer>> others_;  // of a world: the second device's value, and so on
+  std::vector<std::shared_ptr<Buffer>> others_;  // in a world: the second device's value, and so on
   mutable std::atomic<bool> counted_{false};
-  mutable std::atomic<bool> ready_{false};          // seen to be there, without error: await() need not ask again
-  mutable std::atomic<const void*> data_{nullptr};  // host_pointer(), once it was asked for
-  mutable std::function<void()> release_;           // of the memory, until it is handed over
+  mutable std::atomic<bool> ready_{false};          // seen ready, without error: await() need not ask again
+  mutable std::atomic<const void*> data_{nullptr};  // host_pointer(), once asked for
+  mutable std::function<void()> release_;           // of the memory, until the runtime has it
 };
 
 }  // namespace tpjrt::pjrt

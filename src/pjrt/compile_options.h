@@ -1,6 +1,6 @@
-// XLA's CompileOptionsProto, the smallest that says what we mean, in protobuf's wire format.
+// A minimal CompileOptionsProto of XLA, in protobuf's wire format.
 //
-// Written by hand: the message is stable and four fields of it do not pay for a protobuf dependency.
+// Written by hand: the message is stable, and four fields don't justify a protobuf dependency.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace tpjrt::pjrt {
 
-// One partition, a replica for each of the devices with these ids (Device::id), and the overrides.
+// Serializes one partition, a replica for each of the devices with these ids (Device::id), and the overrides.
 std::string serialize(const CompileOptions& options, std::span<const int> device_ids, bool spans_processes = false);
 
 }  // namespace tpjrt::pjrt

@@ -1,4 +1,4 @@
-// The host's memory, as far as this process may use it.
+// The host memory that this process may use.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 namespace tpjrt::pjrt {
 
 struct HostMemory {
-  size_t available = 0;  // bytes that could be had now without swapping
+  size_t available = 0;  // bytes that could be allocated now without swapping
   size_t total = 0;      // bytes in all
 };
 
-// The machine's memory, or what the control groups that this process is in leave of it (a container's limit).
-// `root` stands for "/", where the system tells of itself.
+// Returns the machine's memory, or what the process's control groups leave of it (a container's limit). `root` replaces
+// "/" in the paths of system files.
 HostMemory host_memory(const std::string& root = "");
 
 }  // namespace tpjrt::pjrt

@@ -1,4 +1,4 @@
-// How much of a device's memory is in use: what this room counts of its own buffers, and what the plugin tells.
+// The use of a device's memory: the bytes of this room's buffers, and the plugin's statistics.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 namespace tpjrt::pjrt {
 
-// Bytes and numbers of the buffers on one device, as dense arrays. What a program needs while it runs, and what the
-// plugin adds by rounding, is not in it. May be used from any thread; one field says nothing of another's moment.
+// Bytes and number of the buffers on one device, as dense arrays. Temporaries of running programs and the plugin's
+// rounding are not included. Thread-safe; fields are not read at one moment.
 class MemoryUse {
  public:
   void add(size_t bytes) noexcept {
@@ -31,7 +31,7 @@ class MemoryUse {
 
   int64_t current_bytes() const { return current_; }
   int64_t peak_bytes() const { return peak_; }
-  // Since the start: all bytes that were ever added, and the numbers of calls of add and remove.
+  // Totals since the start: all bytes ever added, and the numbers of calls of add and remove.
   int64_t allocated_bytes() const { return allocated_; }
   int64_t allocations() const { return allocations_; }
   int64_t frees() const { return frees_; }
@@ -41,8 +41,8 @@ class MemoryUse {
   std::atomic<int64_t> current_{0}, peak_{0}, allocated_{0}, allocations_{0}, frees_{0};
 };
 
-// What the plugin tells, by the names of PJRT_Device_MemoryStats' fields ("bytes_in_use", "bytes_limit"); empty where it
-// tells nothing, as the CPU's.
+// Returns the plugin's statistics, named like the fields of PJRT_Device_MemoryStats ("bytes_in_use", "bytes_limit");
+// empty if it has none, like the CPU plugin.
 std::map<std::string, int64_t> device_memory_stats(const Api& api, PJRT_Device* device);
 
 }  // namespace tpjrt::pjrt

@@ -1,5 +1,5 @@
-// Order between a plugin's work and what others queue on streams of the same platform, such as CUDA's: PJRT's stream
-// extension, which is experimental and no part of pjrt_c_api.h. A plugin may have it or not.
+// Orders a plugin's work and work on other streams of the same platform, such as CUDA's, through PJRT's stream
+// extension. It is experimental, not part of pjrt_c_api.h, and optional.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ class Client;
 
 using StreamHandle = intptr_t;  // the platform's own, such as a cudaStream_t
 
-// A stream of the plugin's own: a buffer that Client::view_of_device_memory makes with it is ready once what was queued
-// on it before is done. The plugin has a few of them for each device and gives them in turn. Nothing: it has none.
+// Returns a stream of the plugin: a buffer that Client::view_of_device_memory creates on it is ready once the work
+// queued on it before is done. The plugin has a few for each device and returns them in turn. Nothing: it has none.
 std::optional<StreamHandle> plugin_stream(const Client& client, size_t device_index);
 
-// What is queued on `stream` from now on runs after the buffer is computed. May block until that computation is queued
-// itself. Throws what it failed with, if that is known. False: the plugin can't, and nothing has happened.
+// Makes later work on `stream` run after the buffer is computed. May block until that computation is queued itself.
+// Throws its failure, if known. Returns false, without effect, if the plugin can't do this.
 bool wait_on_stream(const Buffer& buffer, StreamHandle stream);
 
 }  // namespace tpjrt::pjrt

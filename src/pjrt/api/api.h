@@ -1,9 +1,9 @@
-// The one funnel to a PJRT plugin's function table.
+// The only access to a PJRT plugin's function table.
 //
-// Every call of the C API goes through Api::call, by way of TPJRT_CALL, which holds for all of them what the C API asks
-// of each: a function exists only where the table is long enough to hold it and the entry is not null, and a returned
-// PJRT_Error is read, freed and thrown as pjrt::Error; and nothing is called in a forked child (fork.h). An Api is immutable and lives as long as the process: plugins
-// start threads and register globals, so none is ever unloaded. All of it may be used from any thread.
+// Every call of the C API goes through Api::call, by TPJRT_CALL, which does what the C API demands of each call. A
+// function exists only if the table is long enough to contain it and its entry is not null. A returned PJRT_Error is
+// read, freed and thrown as pjrt::Error. Nothing is called in a forked child (fork.h). An Api is immutable and is never
+// unloaded, because plugins start threads and register globals. Thread-safe.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -19,7 +19,7 @@
 #define TPJRT_ARGS(Function, args) \
   Function##_Args args{};          \
   args.struct_size = Function##_Args_STRUCT_SIZE
-// Calls the function through the funnel: TPJRT_CALL(api, PJRT_Buffer_Device, args);
+// Calls the function: TPJRT_CALL(api, PJRT_Buffer_Device, args);
 #define TPJRT_CALL(api, Function, args) (api).call(#Function, &PJRT_Api::Function, args)
 
 namespace tpjrt::pjrt {
@@ -34,13 +34,12 @@ class Api {
 
   int major() const { return table_->pjrt_api_version.major_version; }
   int minor() const { return table_->pjrt_api_version.minor_version; }
-  // The file as it was asked for when it was first loaded.
+  // The path with which the file was first loaded.
   const std::string& path() const { return path_; }
-  // What the plugin says about itself, such as "xla_version" -> "2" and "stablehlo_current_version" -> "1.13.3".
-  // Empty where it says nothing.
+  // The plugin's attributes, such as "xla_version" -> "2" and "stablehlo_current_version" -> "1.13.3". May be empty.
   const std::map<std::string, std::string>& attributes() const { return attributes_; }
 
-  // Is the function in the plugin's table? For example has(&PJRT_Api::PJRT_Buffer_CopyRawToHost).
+  // Returns true if the function is in the plugin's table. Example: has(&PJRT_Api::PJRT_Buffer_CopyRawToHost).
   template <class Function>
   bool has(Function PJRT_Api::* member) const {
     const auto* field = reinterpret_cast<const char*>(&(table_->*member));
@@ -48,8 +47,8 @@ class Api {
            table_->*member != nullptr;
   }
 
-  // Calls the function. Throws Error: with kUnimplemented where the plugin lacks the function, with the plugin's own
-  // code and message where the call fails. TPJRT_CALL writes the first two arguments.
+  // Calls the function. Throws Error: with kUnimplemented if the plugin lacks the function, with the plugin's code and
+  // message if the call fails. TPJRT_CALL writes the first two arguments.
   template <class Args>
   void call(const char* name, PJRT_Error* (*PJRT_Api::*member)(Args*), Args& args) const {
     if (in_forked_child()) throw Error(ErrorCode::kFailedPrecondition, name, kForked);
@@ -57,28 +56,27 @@ class Api {
     if (PJRT_Error* error = (table_->*member)(&args)) throw_error(name, error);
   }
 
-  // The same for a function of an extension.
+  // Calls a function of an extension likewise.
   template <class Args>
   void call_extension(const char* name, PJRT_Error* (*function)(Args*), Args& args) const {
     if (in_forked_child()) throw Error(ErrorCode::kFailedPrecondition, name, kForked);
     if (PJRT_Error* error = function(&args)) throw_error(name, error);
   }
 
-  // As call, for destructors and callbacks: an error, or a lacking function, is dropped. In a forked child the object
-  // stays where it is.
+  // Calls the function from destructors and callbacks: errors and missing functions are ignored. In a forked child the
+  // object is leaked.
   template <class Args>
   void call_noexcept(PJRT_Error* (*PJRT_Api::*member)(Args*), Args& args) const noexcept {
     if (in_forked_child() || !has(member)) return;
     if (PJRT_Error* error = (table_->*member)(&args)) destroy(error);
   }
 
-  // Frees `error` and throws what it says. `name` is the function that gave it.
+  // Frees `error` and throws its code and message. `name`: the function that returned it.
   [[noreturn]] void throw_error(const char* name, PJRT_Error* error) const;
   void destroy(PJRT_Error* error) const noexcept;
 
-  // The extension of that type, or null. The struct behind it begins with a PJRT_Extension_Base; a field of it is
-  // present only within its struct_size. PJRT_Extension_Type's values are stable, so `type` may be later than our
-  // header.
+  // Returns the extension of that type, or null. Its struct begins with a PJRT_Extension_Base, and a field exists only
+  // within its struct_size. Values of PJRT_Extension_Type are stable, so `type` may be newer than our header.
   const PJRT_Extension_Base* extension(int type) const;
 
  private:
@@ -90,7 +88,7 @@ class Api {
   std::map<std::string, std::string> attributes_;
 };
 
-// A named value as text: integers in decimal, lists joined by dots ("1.13.3"), booleans as "true" or "false".
+// Formats a named value: integers in decimal, lists joined by dots ("1.13.3"), booleans as "true" or "false".
 std::string to_string(const PJRT_NamedValue& value);
 
 }  // namespace tpjrt::pjrt

@@ -1,7 +1,7 @@
-// What goes wrong at the PJRT C API, as C++ exceptions.
+// Errors of the PJRT C API, as C++ exceptions.
 //
-// Two kinds, because their cures differ: Error is a call that the plugin refused or a computation that failed;
-// PluginError is a plugin that can't be used at all, and its message says what to do about it.
+// There are two kinds, because their cures differ. Error is a call that the plugin rejected or a computation that
+// failed. PluginError is a plugin that can't be used at all; its message says how to fix that.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tpjrt::pjrt {
 
-// PJRT_Error_Code, which is absl::StatusCode: what each means is told there.
+// PJRT_Error_Code, which is absl::StatusCode and documented there.
 enum class ErrorCode : int {
   kOk = 0,
   kCancelled = 1,
@@ -32,18 +32,18 @@ enum class ErrorCode : int {
   kUnauthenticated = 16,
 };
 
-// "INVALID_ARGUMENT"; "UNKNOWN" for codes of a later API.
+// Returns "INVALID_ARGUMENT" and the like; "UNKNOWN" for codes of a later API.
 std::string_view spelling(ErrorCode code);
 
-// A PJRT call failed. what() is "PJRT_Client_Compile: INVALID_ARGUMENT: <the plugin's message>".
+// A failed PJRT call. what() is "PJRT_Client_Compile: INVALID_ARGUMENT: <the plugin's message>".
 struct Error : std::runtime_error {
   Error(ErrorCode code, std::string function, const std::string& message);
   ErrorCode code;
-  std::string function;  // the C API function, for example "PJRT_Client_Compile"
+  std::string function;  // the C API function, such as "PJRT_Client_Compile"
 
-  // Is it for want of memory? Plugins say so by the code, or, where another error comes between, by the words alone.
+  // Returns true if memory ran out. Plugins say so by the code or, if another error wraps it, only in the message.
   bool is_out_of_memory() const;
-  // Bytes that could not be allocated, if the words tell.
+  // Returns the size of the failed allocation, if the message has it.
   std::optional<size_t> bytes_lacking() const;
 };
 

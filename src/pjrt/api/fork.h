@@ -1,16 +1,17 @@
-// Processes that were forked from one that had a client.
+// Processes that were forked from one with a client.
 //
-// A plugin's threads are not in such a process, and its locks may be held for ever: nothing of the plugin may be called
-// there. Api::call holds to that for all calls. A process that is forked before there is a client may make its own.
+// A forked child has none of a plugin's threads, and the plugin's locks may be held forever. So nothing of the plugin
+// may be called there; Api::call enforces this for all calls. A process that is forked before a client exists may
+// create its own.
 #pragma once
 
 namespace tpjrt::pjrt {
 
-// Is this process such a child? Costs one load.
+// Returns true in such a child. Costs one load.
 bool in_forked_child() noexcept;
-// From now on children are such. Called before the first client is made; again does nothing.
+// From now on forked children are detected. Called before the first client is created; further calls do nothing.
 void watch_forks();
-// What is wrong in such a process, and what to do instead.
+// The error message for such a process, with the cure.
 extern const char* const kForked;
 
 }  // namespace tpjrt::pjrt
