@@ -1,4 +1,4 @@
-// Views that are boxes: what slices (of step 1) and selects of a tensor's dimensions give.
+// Views that are boxes: results of slices with step 1 and selects of a tensor's dimensions.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace tpjrt::graph {
 
-// By the dimensions of the dense tensor that is viewed.
+// By the dimensions of the dense base tensor.
 struct Box {
   Sizes starts, extents;
-  Sizes axes;  // the view's dimension that runs along it, or -1: one element is taken
+  Sizes axes;  // the view's dimension along it, or -1: a single element is taken
 };
 
-// None where the view is no box of `base`: it has steps, another dtype, or sees the memory in another shape.
+// Returns nothing if the view is no box of `base`: it has steps, another dtype, or another shape of the memory.
 std::optional<Box> box_of(const TensorType& base, const TensorType& view, int64_t offset);
 
 }  // namespace tpjrt::graph

@@ -1,8 +1,8 @@
-// Which calls keep their meaning in a program's text: the composites that are asked for.
+// Requested composites: calls that keep their meaning in a program's text.
 //
-// A composite's name is its op's, "aten.gelu.default", or what the user calls a group of calls, "my.op". What is asked for
-// when a call is recorded becomes part of its signature, and so of the tape of its graph: programs with composites and
-// without are told apart by what they are made of.
+// A composite's name is its op's, "aten.gelu.default", or the user's name of a group of calls, "my.op". The composites
+// that are requested when a call is recorded become part of its signature, and so of its graph's tape. Programs with
+// and without composites therefore differ in their tapes.
 #pragma once
 
 #include <atomic>
@@ -17,28 +17,28 @@ class Table;
 
 namespace tpjrt::graph {
 
-// Interned: one address for equal ones, for the life of the process.
+// Interned: equal sets have one address for the life of the process.
 struct Composites {
   bool all = false;
-  bool by_default = false;                     // `names` are what kernels can claim, and the text keeps none of them
-  std::set<std::string> names;                 // unless all
-  std::map<std::string, std::string> renamed;  // what a consumer of the text calls them
-  const kernels::Table* kernels = nullptr;     // that may take their places (src/kernels); null: none
-  // Of this name, or of what it is the backward of.
+  bool by_default = false;                     // `names` are those that kernels can claim, and the text keeps none
+  std::set<std::string> names;                 // ignored if `all`
+  std::map<std::string, std::string> renamed;  // names for a consumer of the text
+  const kernels::Table* kernels = nullptr;     // kernels that may replace them (src/kernels); null: none
+  // Returns true if the set has this name, or the name that it is the backward of.
   bool contains(std::string name) const;
-  // Does it stand in the text where no kernel takes its place?
+  // Returns true if it stays in the text when no kernel replaces it.
   bool stays(const std::string& name) const { return !by_default && contains(name); }
   auto operator<=>(const Composites&) const = default;
 };
 using CompositesPtr = const Composites*;  // null: none
 
-// Null where it asks for none.
+// Returns null for an empty set.
 CompositesPtr intern(const Composites& composites);
-std::string composite_name(std::string_view op);  // of "aten::gelu" "aten.gelu.default"
-// "my.op.backward" becomes "my.op"; false, and unchanged, where the name is no backward's.
+std::string composite_name(std::string_view op);  // "aten.gelu.default" of "aten::gelu"
+// Turns "my.op.backward" into "my.op". Returns false, and changes nothing, if the name is no backward's.
 bool to_forward(std::string& name);
 
-// What is asked for now, in the whole process.
+// The composites that are requested now, in the whole process.
 inline std::atomic<CompositesPtr>& asked_composites() {
   static constinit std::atomic<CompositesPtr> asked{nullptr};
   return asked;

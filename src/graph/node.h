@@ -1,15 +1,15 @@
-// The lazy graph: nodes, the values they give, and the cells that hold values.
+// The lazy graph: nodes, the values they compute, and the storage slots that hold values.
 //
-// A Node is one ATen call on immutable operands; a Value is one of its results. A Cell is the mutable place a storage
-// keeps its value in. A node is *pending* until the engine ran it, then each result that a cell held has a *leaf*: a node
-// without a signature that owns device data.
+// A Node is one ATen call on immutable operands, and a Value is one of its results. A Cell is the storage slot: the
+// mutable place where a storage keeps its value. A node is *pending* until the engine has run it. Then each result that
+// a slot held has a *leaf*: a node without a signature that owns device data.
 //
-// Note [Components]: pending nodes that share an ancestor or a descendant form a component (union-find); each
-// component lists the cells that hold one of its values. A sync runs whole components: no value in it has to be computed
-// twice, and nothing outside of it is touched.
+// Note [Components]: pending nodes that share an ancestor or a descendant form a component (union-find). Each component
+// lists the storage slots that hold one of its values. A sync runs whole components, so no value has to be computed
+// twice, and nothing outside of them is touched.
 //
-// Threads: everything that changes a cell, a component or a node's `leaf` happens under graph_lock(). Signature, operands
-// and numbers of a node never change while it is pending. `mark` and `local` belong to whoever holds the engine's lock.
+// Threads: graph_lock() guards every change of a slot, a component or a node's `leaves`. A node's signature, operands
+// and numbers never change while it is pending. The engine's lock guards `mark` and `local`.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -43,7 +43,7 @@ struct Data {
   virtual ~Data() = default;
 };
 
-// The cells of one component, as a ring. `next == this`: not listed.
+// The storage slots of one component, as a ring. `next == this`: not listed.
 struct Link {
   Link* previous = this;
   Link* next = this;
@@ -67,15 +67,16 @@ struct Link {
 class Component final : public c10::intrusive_ptr_target {
  public:
   Link cells;                            // sentinel of the ring; used by the root only
-  uint32_t nodes = 0;                    // recorded so far
+  uint32_t nodes = 0;                    // number recorded so far
   uint64_t oldest = 0;                   // the least id of its nodes
-  bool traced = false;                   // rests on a placeholder: it can't be run
+  bool traced = false;                   // depends on a placeholder: it can't run
   c10::intrusive_ptr<Component> parent;  // null: root
 
   static Component* root(Component* component);
-  // Joins two roots and gives the surviving one.
+  // Joins two roots and returns the surviving one.
   static Component* join(Component* a, Component* b);
-  // A value of each component of kLarge nodes or more that can be run, the last that grew so large first. Under graph_lock().
+  // Returns a value of each component with kLarge nodes or more that can run; the last that grew so large comes first.
+  // Call it under graph_lock().
   static std::vector<Value> large();
   static constexpr uint32_t kLarge = 100;
   ~Component() override;
@@ -90,7 +91,7 @@ using ComponentPtr = c10::intrusive_ptr<Component>;
 class Node final : public c10::intrusive_ptr_target {
  public:
   Node(SignaturePtr signature, uint64_t id) : signature(signature), id(id) {}
-  // A leaf.
+  // Constructs a leaf.
   Node(TypePtr type, std::shared_ptr<Data> data) : leaf_type(type), data(std::move(data)) {}
   ~Node() override;
 
@@ -101,28 +102,29 @@ class Node final : public c10::intrusive_ptr_target {
   c10::SmallVector<Value, 3> operands;
   c10::SmallVector<Number, 2> numbers;
   ComponentPtr component;               // of a pending node
-  c10::SmallVector<NodePtr, 1> leaves;  // once executed: one entry a result, null where nobody held it
+  c10::SmallVector<NodePtr, 1> leaves;  // once executed: one for each result, null if nobody held it
 
   TypePtr leaf_type = nullptr;
-  std::shared_ptr<Data> data;  // a leaf's; null for a placeholder (see engine/lower/call_lowering.h)
+  std::shared_ptr<Data> data;  // of a leaf; null for a placeholder (see engine/lower/call_lowering.h)
 
-  uint64_t mark = 0;   // the walk that last saw this node
+  uint64_t mark = 0;   // the last walk that visited this node
   uint32_t local = 0;  // its index in that walk
-  uint32_t uses = 0;   // of a leaf: operands seen in that walk
+  uint32_t uses = 0;   // of a leaf: number of operands in that walk
 };
 
-// Holds a storage's value. Not movable: while the value is pending it is a member of two rings, its component's and
-// that of all pending cells.
+// A storage slot: holds a storage's value. Not movable, because a slot with a pending value is a member of two rings:
+// its component's and that of all pending slots.
 class Cell : public Link {
  public:
   Cell() = default;
   ~Cell();
-  // Under graph_lock().
+  // Call these under graph_lock().
   const Value& value() const { return value_; }
   void bind(Value value);
-  // The leaf this cell held before its pending value: what an in-place update may overwrite. Compared, never followed.
+  // The leaf in this slot before its pending value, which an in-place update may overwrite. Compared, never
+  // dereferenced.
   const Node* previous_leaf() const { return previous_leaf_; }
-  // Calls f with each pending value, until it gives false. Under graph_lock(). See graph/pending.h.
+  // Calls f with each pending value until it returns false. Call it under graph_lock(). See graph/pending.h.
   template <class F>
   static void for_each_pending(F&& f) {
     for (const Link* link = all().next; link != &all(); link = link->next) {
@@ -143,16 +145,16 @@ class Cell : public Link {
   const Node* previous_leaf_ = nullptr;
 };
 
-// The one lock of the graph. Held for moments only: never across a dispatch, Meta, the engine or the GIL.
+// The only lock of the graph. Held briefly, never across a dispatch, Meta, the engine or the GIL.
 std::mutex& graph_lock();
 
-// Records a node; the operands are moved in. Under graph_lock().
+// Records a node; operands are moved in. Call it under graph_lock().
 NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands, c10::SmallVectorImpl<Number>& numbers);
-// The id of the last one. Under graph_lock().
+// Returns the id of the last node. Call it under graph_lock().
 uint64_t newest_id();
 NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data);
 
-// If the value was executed meanwhile, its leaf; else itself. Under graph_lock().
+// Returns the value's leaf if it was executed meanwhile, otherwise the value itself. Call it under graph_lock().
 const Value& settle(Value& value);
 
 inline TypePtr Value::type() const { return node->is_leaf() ? node->leaf_type : node->signature->results[index]; }

@@ -1,7 +1,7 @@
-// A scalar operand of a node: a Python number, a Scalar argument, or the value of a 0-dim CPU tensor.
+// A scalar operand of a node: a Python scalar, a Scalar argument, or the value of a 0-dim CPU tensor.
 //
-// Numbers are kept out of a node's signature, so that a value which changes from step to step can become an input of the
-// compiled program ("Values that vary", ARCHITECTURE.md).
+// Scalars are not part of a node's signature, so that a value which changes from step to step can become an input of
+// the compiled program ("Values that vary", ARCHITECTURE.md).
 #pragma once
 
 #include <c10/core/Scalar.h>
@@ -14,7 +14,7 @@ namespace tpjrt::graph {
 struct Number {
   enum class Kind : uint8_t { kDouble, kInt, kBool, kComplex, kKey };
   Kind kind = Kind::kDouble;
-  uint64_t bits = 0;       // the double's bits, the integer, or 0/1. kKey: one half of a random key, always an input
+  uint64_t bits = 0;       // a double's bits, an integer, or 0/1. kKey: one half of a random key, always an input
   double imaginary = 0.0;  // kComplex only
 
   static Number of(const c10::Scalar& scalar) {

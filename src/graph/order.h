@@ -1,4 +1,4 @@
-// The nodes of a graph in an order in which they can be computed.
+// Topological order of a graph's nodes.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace tpjrt::graph {
 
-// The nodes that `results` depend on, leaves included, operands first. For the cold path: the engine's walk does this and
-// more in one pass.
+// Returns the nodes that `results` depend on, leaves included, operands first. For the cold path: the engine's walk
+// does this and more in one pass.
 std::vector<const Node*> topological_order(const std::vector<Value>& results);
 
 }  // namespace tpjrt::graph

@@ -1,7 +1,7 @@
-// From an op that mutates, writes to out= or works on lists, to the functional op whose rule lowers it.
+// Finds the functional op whose rule lowers an op that mutates, writes to out= or works on lists.
 //
-// Decided from schemas: ATen has a functional partner for nearly every mutable overload, found by its name and by having
-// the same arguments; a _foreach_ op is its namesake applied to each element.
+// The search uses schemas: ATen has a functional variant for nearly every mutable overload, found by its name and equal
+// arguments. A _foreach_ op is the op of the same name applied to each element.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,19 +16,20 @@ std::string full_name(const c10::OperatorHandle& op);  // "aten::add.Tensor"
 
 struct Partner {
   c10::OperatorHandle op;
-  // For each of the partner's arguments the argument of the original that it is; -1: its default.
+  // For each of the variant's arguments the original's argument; -1: its default.
   std::vector<int64_t> arguments;
 };
 
-// The functional op: its results are the original's fresh results, then the new values of the mutated arguments, in
-// order. None for an op that mutates nothing, or that has no partner.
+// Returns the functional op: its results are the original's fresh results, then the new values of the mutated
+// arguments, in order. Nothing for an op that mutates nothing or has no variant.
 std::optional<Partner> functional_partner(const c10::OperatorHandle& op);
-// The overload of a functional op that writes its results, all of them, to tensors that it is given: of the same arguments, and
-// then those. None if there is none that has a kernel of its own for the CPU.
+// Returns the overload of a functional op that takes the same arguments and then tensors, to which it writes all
+// results. Nothing if no such overload has its own CPU kernel.
 std::optional<c10::OperatorHandle> out_partner_on_cpu(const c10::OperatorHandle& op);
-// The overload of a functional op that writes its result over its first argument. None if there is none for the CPU.
+// Returns the overload of a functional op that writes its result over its first argument. Nothing if there is none for
+// the CPU.
 std::optional<c10::OperatorHandle> in_place_partner_on_cpu(const c10::OperatorHandle& op);
-// For a functional _foreach_ op: the op on one element.
+// Returns the op on one element for a functional _foreach_ op.
 std::optional<Partner> element_partner(const c10::OperatorHandle& op);
 
 }  // namespace tpjrt::graph

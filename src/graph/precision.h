@@ -1,4 +1,4 @@
-// How exactly products of float32 are computed: PyTorch's settings, on devices that have a choice.
+// The precision of float32 products: PyTorch's settings, on devices that have a choice.
 #pragma once
 
 #include <atomic>
@@ -6,17 +6,18 @@
 
 namespace tpjrt::graph {
 
-// XLA's words. On a GPU the latter two are TF32, on a TPU they are three passes in bfloat16 and one.
+// XLA's names. On a GPU the latter two are TF32; on a TPU they are three passes in bfloat16, and one.
 enum class Precision : uint8_t { kHighest, kHigh, kDefault };
 
 struct Precisions {
   Precision products = Precision::kHighest, convolutions = Precision::kHighest;
 };
 
-// Whose settings hold. A CPU has no choice, and nothing is asked.
+// Whose settings apply. A CPU has no choice, so no settings are read.
 enum class PrecisionSettings : uint8_t { kNone, kCuda, kOther };
 
-// For the whole process, which has one plugin; set when its client is made, before the first call is recorded.
+// One value for the whole process, which has one plugin. Set when its client is created, before the first call is
+// recorded.
 inline std::atomic<PrecisionSettings>& precision_settings() {
   static constinit std::atomic<PrecisionSettings> settings{PrecisionSettings::kNone};
   return settings;

@@ -1,7 +1,7 @@
-// What a node calls: an operator with its attributes and its operand and result types, but no values.
+// The call of a node: an operator with its attributes, operand types and result types, but no values.
 //
-// Signatures are interned by the recorder: one address per distinct call for the life of the process. Two nodes do the
-// same computation when their signatures are the same pointer, their operands are, and their numbers are equal.
+// The recorder interns signatures: a distinct call has one address for the life of the process. Two nodes do the same
+// computation if their signatures are the same pointer, their operands are the same, and their scalars are equal.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,16 +19,16 @@
 
 namespace tpjrt::graph {
 
-// How one schema argument is stated in a node.
+// One schema argument of a node.
 struct Parameter {
   enum class Kind : uint8_t {
-    kConstant,    // `constant` holds it: None, int, float, bool, list, dtype, string, …
+    kConstant,    // None, int, float, bool, list, dtype, string, …, stored in `constant`
     kTensor,      // operand `first`
-    kTensorList,  // operands [first, first + count), -1 entries for undefined ones: see `entries`
+    kTensorList,  // operands [first, first + count); `entries` also has undefined ones, -1
     kNumber,      // a Scalar: number `first`
     kNumberList,  // numbers [first, first + count)
   };
-  // One tensor of kTensor / kTensorList.
+  // One tensor of kTensor or kTensorList.
   struct Entry {
     enum class Source : uint8_t { kUndefined, kOperand, kNumber };  // kNumber: a 0-dim CPU tensor taken by value
     Source source = Source::kUndefined;
@@ -45,19 +45,19 @@ struct Parameter {
 
 struct Signature {
   std::string name;                       // "aten::add.Tensor", "pjrt::view"
-  std::optional<c10::OperatorHandle> op;  // none for the nodes of this project ("pjrt::…")
+  std::optional<c10::OperatorHandle> op;  // none for this project's own nodes ("pjrt::…")
   std::vector<Parameter> parameters;      // in schema order
   std::vector<TypePtr> operands;          // types of the node's tensor operands
   std::vector<TypePtr> results;           // fresh results, then the new values of mutated arguments; null: undefined
-  uint32_t numbers = 0;                   // how many numbers a node of this signature has
-  int8_t device = 0;                      // index of the device the operands and results live on
+  uint32_t numbers = 0;                   // how many scalars a node has
+  int8_t device = 0;                      // index of the operands' and results' device
   bool random = false;                    // the last two numbers are the random key
-  CompositesPtr composites = nullptr;     // asked for when it was recorded
-  Precisions precisions;                  // asked for when it was recorded
+  CompositesPtr composites = nullptr;     // requested when it was recorded
+  Precisions precisions;                  // requested when it was recorded
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
-  // Stretches of calls that began with this one and were soon read, in a row (Note [At once], device/start/at_once.h). Under
-  // graph_lock(). They count where `stretches_of` is the number of the policy that is in force.
+  // Counts consecutive intervals between reads that began with this call and were short (Note [At once],
+  // device/start/at_once.h). Guarded by graph_lock(). Valid if `stretches_of` is the number of the current policy.
   mutable uint8_t short_stretches = 0;
   mutable uint32_t stretches_of = 0;
 
@@ -66,12 +66,12 @@ struct Signature {
 
   // Owned by the engine: how the call is lowered. Written once, before the signature is published.
   mutable std::shared_ptr<const void> lowering;
-  // Owned by the engine, under its lock: how the call is run on the host, once it was asked for.
+  // Owned by the engine, under its lock: how the call runs on the host, once requested.
   mutable const void* on_host = nullptr;
-  // It was traced with the numbers of the first such call, so it is right for those only (a decomposition).
+  // The lowering was traced with the scalars of the first such call, so it is valid for those only (a decomposition).
   mutable bool lowering_holds_numbers = false;
 
-  // One more tensor, under a name.
+  // Adds a tensor operand with this name.
   void add_operand(std::string called, TypePtr type) {
     Parameter parameter;
     parameter.name = std::move(called);

@@ -1,6 +1,6 @@
-// The type of a value in the graph: what a plain dense torch tensor is made of.
+// The type of a value in the graph: dtype, sizes and strides of a dense torch tensor.
 //
-// Types are interned: one address per distinct type for the life of the process, so they are compared by pointer.
+// Types are interned: a distinct type has one address for the life of the process, so types are compared by pointer.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -16,25 +16,25 @@ using Sizes = c10::SmallVector<int64_t, 6>;
 struct TensorType {
   c10::ScalarType dtype;
   Sizes sizes;
-  Sizes strides;  // in elements; dense (every element of memory is used once) unless the type is a view's
+  Sizes strides;  // in elements; dense (each element of memory is used once) except for views
 
   int64_t rank() const { return static_cast<int64_t>(sizes.size()); }
   int64_t numel() const;
   size_t nbytes() const;
   bool is_contiguous() const;  // row-major
-  // The permutation that puts the dimensions in the order in which memory is laid out, outermost first.
+  // Returns the permutation of the dimensions into memory order, outermost first.
   Sizes memory_order() const;
 };
 
 using TypePtr = const TensorType*;
 
-// Thread-safe. The pointer is valid for ever.
+// Thread-safe. The pointer is valid forever.
 TypePtr intern(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 TypePtr intern_contiguous(c10::ScalarType dtype, c10::IntArrayRef sizes);
-// The same with the strides of dense memory in the same order: the form in which such a value is kept.
+// Returns the type with strides of dense memory in the same order, in which such a value is stored.
 TypePtr dense(TypePtr type);
 
-// "f32[2, 3]", and with strides where they are not row-major: "f32[2, 3]{1, 2}".
+// Returns "f32[2, 3]", with strides if it is not row-major: "f32[2, 3]{1, 2}".
 std::string to_string(const TensorType& type);
 
 }  // namespace tpjrt::graph

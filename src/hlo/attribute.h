@@ -1,4 +1,4 @@
-// Values of attributes in MLIR's syntax.
+// Attribute values in MLIR syntax.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ std::string attribute(const Dims& values);  // "array<i64: 1, 2>"
 std::string attribute(const std::vector<bool>& values);
 std::string attribute(const std::vector<double>& values);
 std::string attribute(const std::vector<std::string>& values);  // ["a", "b"]
-// A list of strings, as it stands in a text, with these behind it.
+// Appends values to a list of strings in MLIR syntax.
 std::string longer(const std::string& list, const std::vector<std::string>& values);
 
 }  // namespace tpjrt::hlo

@@ -1,4 +1,4 @@
-// The text that a Builder is writing, and the pieces of StableHLO syntax that its ops share. Private to src/hlo.
+// The text that a Builder writes, and the StableHLO syntax that its ops share. Private to src/hlo.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +21,10 @@ std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);  // dense
 std::vector<Type> types_of(const Values& values);
 std::string types(const Values& values);  // "tensor<f32>, tensor<i1>"
 std::string types(const std::vector<Type>& types);
-std::string quoted(std::string_view text);                  // an MLIR string literal
-std::string float_text(double exact, ElementType element);  // that reads back as the same
+std::string quoted(std::string_view text);                  // MLIR string literal
+std::string float_text(double exact, ElementType element);  // parses to the same value
 
-// From which types an op makes which. Refers to them.
+// An op's operand and result types. Refers to them.
 struct Arrow {
   std::array<const Type*, 3> few{};  // the operands' types, or
   const Values* operands = nullptr;
@@ -48,11 +48,11 @@ inline Arrow arrow(const Values& operands, const std::vector<Type>& results) {
   return {{}, &operands, nullptr, &results};
 }
 
-// Parts of a text: what is written only where there is a text is given as it is, or as what makes it.
+// Parts of a text. Parts that are needed only if there is a text are passed as the value that they format.
 inline void append(std::string& text, std::string_view part) { text += part; }
 void append(std::string& text, const Type& type);    // "tensor<4x4xf32>"
 void append(std::string& text, const Dims& dims);    // "[0, 1]"
-void append(std::string& text, const Arrow& arrow);  // "(tensor<f32>, …) -> tensor<f32>", more results in brackets
+void append(std::string& text, const Arrow& arrow);  // "(tensor<f32>, …) -> tensor<f32>"; several results in brackets
 template <class Number>
   requires std::integral<Number> || std::floating_point<Number>
 void append(std::string& text, Number number) {
@@ -65,7 +65,7 @@ void append(std::string& text, const F& part) {
   text += part();
 }
 
-// The parts, one after the other.
+// Concatenates the parts.
 template <class... Ts>
 std::string cat(const Ts&... parts) {
   std::string text;
@@ -76,16 +76,16 @@ std::string cat(const Ts&... parts) {
 // Throws Error("[stablehlo.add] what").
 [[noreturn]] void fail(std::string_view op, const std::string& what);
 
-// Fails when `condition` is false. The message is built from `parts` only then.
+// Fails if `condition` is false. The message is built from `parts` only then.
 template <class... Ts>
 void check(bool condition, std::string_view op, const Ts&... parts) {
   if (!condition) fail(op, cat(parts...));
 }
 
-// Throws unless every entry is in [0, rank) and none comes twice.
+// Throws unless every entry is in [0, rank) and none occurs twice.
 void check_dimensions(std::string_view op, std::string_view what, const Dims& dims, int64_t rank);
 void check_same_type(std::string_view op, const Value& a, const Value& b);
-Dims without(const Dims& dims, const Dims& removed);  // dims with these positions dropped
+Dims without(const Dims& dims, const Dims& removed);  // dims without these positions
 
 struct Builder::Impl {
   struct Parameter {
@@ -98,25 +98,25 @@ struct Builder::Impl {
   int64_t replicas = 1;
   std::vector<Parameter> parameters;
   std::vector<std::string> names;                 // by Value::id
-  std::map<int32_t, Moved> transposes;            // what each was made of
-  std::map<int32_t, Value> transposed_arguments;  // of a function: the argument that each of these matrices undoes
-  // Values that are one number everywhere, known before the program runs: that number, or NaN for one that is computed.
+  std::map<int32_t, Moved> transposes;            // what each was transposed from
+  std::map<int32_t, Value> transposed_arguments;  // in a function: the arguments that these transpose back
+  // Values whose elements all equal one scalar that is known before the program runs; NaN if it is computed.
   std::map<int32_t, double> numbers;
-  mutable bool of_numbers_only = true;  // of the operands used since the last op
+  mutable bool of_numbers_only = true;  // about the operands used since the last op
   mutable int64_t operands_used = 0;
-  bool writes = true;    // else nothing is written, names are empty, and ops are checked as ever
+  bool writes = true;    // if false, nothing is written and names are empty, but ops are checked
   std::string text;      // of the block being written
   std::string location;  // " loc(…)" or ""
   int64_t indent = 2;    // levels
   int64_t ops = 0;
-  std::map<std::string, std::string> functions;  // private ones: text by symbol
+  std::map<std::string, std::string> functions;  // private functions: text by symbol
   bool composites_as_calls = false;
-  // Of the function being written: its ops so far, and the first of its values.
+  // For the function being written: the number of its ops so far, and its first value.
   int64_t numbered = 0;
   size_t first_name = 0;
 
   Value name_value(const Type& type, std::string name);
-  // The operand's SSA name. Fails when the value is not of this builder.
+  // Returns the operand's SSA name. Fails if the value belongs to another builder.
   const std::string& use(std::string_view op, const Value& value) const;
   std::string uses(std::string_view op, const Values& values) const;  // "%0, %1"
   template <class... Others>
@@ -126,7 +126,7 @@ struct Builder::Impl {
     return text;
   }
 
-  // Writes `%n = ` + the parts + location, and names the results: last, as parts may be names.
+  // Writes `%n = `, the parts and the location. Names the results last, because parts may be names.
   template <class... Parts>
   Values emit(const std::vector<Type>& results, const Parts&... parts) {
     begin(results.size());
@@ -139,7 +139,7 @@ struct Builder::Impl {
     if (writes) (append(text, parts), ...);
     return end(result);
   }
-  // The same for an op that moves or repeats the elements of x.
+  // Likewise for an op that moves or repeats the elements of x.
   template <class... Parts>
   Value emit_moved(const Type& result, const Value& x, const Parts&... parts) {
     const auto number = numbers.find(x.id);
@@ -151,20 +151,20 @@ struct Builder::Impl {
   Values end(const std::vector<Type>& results);
   Value end(const Type& result);
   void end();
-  // x, unless it is a number that may be 0 (either 0, or -0.0 alone): then the same behind a barrier.
+  // Returns x, behind a barrier if it is a scalar that may be 0 (either zero, or only -0.0).
   Value opaque_zero(const Value& x, bool only_negative);
 
-  // Runs `region` with block arguments of these types and gives the text of "{ ^bb0(…): … return … }".
-  // check_results sees the region's results.
+  // Runs `region` with block arguments of these types and returns the text of "{ ^bb0(…): … return … }". check_results
+  // gets the region's results.
   std::string region(std::string_view op, const std::vector<Type>& arguments, const Region& region,
                      const std::function<void(const Values&)>& check_results);
-  // The same for a region whose results must have these types.
+  // Likewise for a region whose results must have these types.
   std::string region(std::string_view op, const std::vector<Type>& arguments, const Region& body,
                      const std::vector<Type>& results);
-  // Writes a private function and gives its symbol; `results` get their types.
+  // Writes a private function and returns its symbol; `results` gets its result types.
   std::string function(std::string_view op, std::string_view name, const Values& operands, const Region& body,
                        std::vector<Type>& results);
-  // Leaves out of the text from `begin` on what these values don't need.
+  // Removes ops from the text starting at `begin` that these values don't need.
   void prune(size_t begin, const Values& needed);
 };
 

@@ -1,7 +1,7 @@
 // StableHLO tensor types: an element type and static dimensions.
 //
-// Plain values, copied freely; nothing here knows torch or PJRT. Names and spellings are those of the
-// StableHLO specification ("Types"): "f32", "i64", "ui8", "i1", "complex<f32>", "f8E4M3FN".
+// Plain values, copied freely and independent of torch and PJRT. Names and spellings are those of the StableHLO
+// specification ("Types"): "f32", "i64", "ui8", "i1", "complex<f32>", "f8E4M3FN".
 #pragma once
 
 #include <cstdint>
@@ -36,20 +36,20 @@ enum class ElementType : uint8_t {
   kC128,
 };
 
-// The spelling in StableHLO text, for example "f32" or "complex<f64>".
+// Returns the spelling in StableHLO text, such as "f32" or "complex<f64>".
 std::string_view spelling(ElementType element);
-// Size of one element in bytes (kPred takes one byte).
+// Returns the size of one element in bytes (kPred takes one byte).
 int64_t byte_width(ElementType element);
-bool is_float(ElementType element);  // any real floating-point type, 8-bit ones included
+bool is_float(ElementType element);  // any real float, 8-bit ones included
 bool is_complex(ElementType element);
 bool is_signed_integer(ElementType element);
 bool is_unsigned_integer(ElementType element);
 bool is_integer(ElementType element);  // signed or unsigned, not kPred
-// The real part's type of a complex type; the type itself otherwise.
+// Returns the real part's type of a complex type; otherwise the type itself.
 ElementType real_element(ElementType element);
 
-// Sizes, or dimensions. Asked for one that isn't there, it throws std::out_of_range: a rule may be given what no rule
-// expects, and then the host has the words for it.
+// Sizes, or dimension numbers. An index out of range throws std::out_of_range: a rule may get arguments that no rule
+// expects, and then the host reports the error.
 struct Dims : std::vector<int64_t> {
   using std::vector<int64_t>::vector;
   Dims(std::vector<int64_t> dims) : std::vector<int64_t>(std::move(dims)) {}  // NOLINT: as if it were one

@@ -1,4 +1,4 @@
-// A graph that is run in parts: which node is in which, and the walk of each.
+// Graphs that run in parts: the part of each node, and the walk of each part.
 #pragma once
 
 #include <unordered_map>
@@ -19,14 +19,15 @@ class Parts {
   Parts(const Walk& walk, const PartOfNode& part);
 
   uint32_t count() const { return static_cast<uint32_t>(needed_.size()); }
-  // The walk of one part, whose results are what cells hold and what later parts need. Under graph_lock() and the engine's
-  // lock, in order, after the earlier parts were run, once for each. May be empty.
+  // Walks one part, whose results are the values that storage slots hold and that later parts need. Call it once for
+  // each part, in order, after the earlier parts have run, under graph_lock() and the engine's lock. The walk may be
+  // empty.
   void walk(uint32_t part, Walk& out);
 
  private:
   std::unordered_map<uint64_t, uint32_t> part_of_;  // by Node::id
-  std::vector<std::vector<Value>> needed_;          // by later parts
-  std::vector<Value> results_;                      // of the whole walk: keeps the nodes alive
+  std::vector<std::vector<Value>> needed_;          // values that later parts need
+  std::vector<Value> results_;                      // of the whole walk: keep the nodes alive
 };
 
 }  // namespace tpjrt::graph

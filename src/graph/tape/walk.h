@@ -1,8 +1,9 @@
-// One look at everything a sync has to run: the nodes in order, the leaves they read, and a tape that says it all in words.
+// One pass over everything that a sync has to run: the nodes in order, the leaves they read, and the tape.
 //
-// Note [Tape]: the tape states the graph exactly (signatures by address, operands by position, leaf types, results,
-// buffers to reuse, packs) except for numbers. Two graphs have equal tapes if and only if one program serves both, up to numbers
-// that the program holds as constants. Hashing the tape is the graph's hash, comparing it is the structural equality.
+// Note [Tape]: the tape, a graph's fingerprint, describes the graph exactly (signatures by address, operands by
+// position, leaf types, results, aliases, packs), except for its scalars. Two graphs have equal tapes if and only if
+// one program serves both, up to scalars that the program holds as constants. The hash of the tape is the graph's hash,
+// and comparing tapes compares structures.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace tpjrt::graph {
 
-// The hash of a sequence, word by word.
+// Adds a word to the hash of a sequence.
 inline uint64_t mixed(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
   return hash ^ hash >> 32;
@@ -23,13 +24,13 @@ inline uint64_t mixed(uint64_t hash, uint64_t word) {
 struct Walk {
   std::vector<Node*> nodes;     // pending, operands first
   std::vector<NodePtr> leaves;  // the program's arguments
-  std::vector<Value> results;   // kept alive; what cells hold, in recording order
+  std::vector<Value> results;   // kept alive; the slots' values, in recording order
   std::vector<Number> numbers;  // of all nodes, in order
   struct Alias {
-    uint32_t leaf, result;  // the result may be written over the leaf's memory
+    uint32_t leaf, result;  // the result may overwrite the leaf's memory
   };
   std::vector<Alias> aliases;
-  std::vector<Pack> packs;  // of traces only
+  std::vector<Pack> packs;  // in traces only
   std::vector<uint64_t> tape;
   uint64_t hash = 0;
 
@@ -37,9 +38,9 @@ struct Walk {
   void clear();
 };
 
-// A tape, read back. Cold.
+// A graph read from a tape. For the cold path.
 struct TapeGraph {
-  struct Source {  // a value: a result of a call, or a leaf
+  struct Source {  // a result of a call, or a leaf
     bool leaf = false;
     uint32_t number = 0, index = 0;
   };
@@ -53,15 +54,16 @@ struct TapeGraph {
 };
 TapeGraph read_tape(const std::vector<uint64_t>& tape);
 
-// Collects the components of these cells. Under graph_lock() and the engine's lock. Throws DependsOnData when the value
-// rests on a placeholder.
+// Collects the components of these storage slots. Call it under graph_lock() and the engine's lock. Throws
+// DependsOnData if a value depends on a placeholder.
 void walk(c10::ArrayRef<Cell*> cells, Walk& out);
-// The same for those values in the components of `within` whose node is `chosen`: what cells hold, and `needed` besides.
+// Likewise for values in the components of `within` whose node is `chosen`: those that storage slots hold, and
+// `needed`.
 void walk_some(const std::vector<Value>& within, const std::function<bool(const Node&)>& chosen,
                const std::vector<Value>& needed, Walk& out);
-// The same for the graph below `results` alone, whatever else their components hold.
+// Likewise for the graph below `results` alone, whatever else their components contain.
 void walk_values(const std::vector<Value>& results, Walk& out);
-// The same for a trace, whose placeholders are arguments like other leaves. `updates`: leaves that a result replaces.
+// Likewise for a trace, whose placeholders are arguments like other leaves. `updates`: leaves that a result replaces.
 struct Update {
   const Node* leaf;
   uint32_t result;

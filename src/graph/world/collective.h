@@ -1,4 +1,4 @@
-// Which ops of a graph concern several ranks.
+// Recognizes ops that concern several ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace tpjrt::graph {
 
-// An op of ours for worlds (device/world/collectives.cpp): what comes behind "pjrt_world::". Nothing for other ops.
+// Returns the name after "pjrt_world::" of this project's world ops (device/world/collectives.cpp); nothing for other
+// ops.
 std::optional<std::string_view> world_op(const Signature& signature);
-// The same of those in which ranks communicate.
+// Likewise for ops in which ranks communicate.
 std::optional<std::string_view> collective(const Signature& signature);
-// Its ranks: one group behind the other.
+// Returns the op's ranks, group after group.
 std::vector<int64_t> ranks_of(const Signature& signature);
-// A constant argument by its name.
+// Returns a constant argument by its name.
 const c10::IValue& constant(const Signature& signature, std::string_view name);
 
 }  // namespace tpjrt::graph

@@ -1,4 +1,4 @@
-// On how many devices at once the tensors of this process lie.
+// The number of devices that each tensor of this process has values on.
 #pragma once
 
 #include <atomic>
@@ -6,9 +6,10 @@
 
 namespace tpjrt::graph {
 
-// Note [World]: after init_process_group("pjrt", world_size=N) in one process, a tensor on "pjrt:0" is the local tensor of all N
-// ranks: one type, N values. Every program runs on all devices at once, a replica for each rank, and collectives are ops of
-// the graph. 1: an ordinary device. For the whole process: set before its client is started, and then it stays.
+// Note [World]: after init_process_group("pjrt", world_size=N) in one process, a tensor on "pjrt:0" is the local tensor
+// of all N ranks: one type, N values. Every program runs on all devices at once, with a replica for each rank, and
+// collectives are ops of the graph. 1: an ordinary device. One value for the whole process, set before its client is
+// started and then constant.
 inline std::atomic<size_t>& world_size() {
   static constinit std::atomic<size_t> size{1};
   return size;
