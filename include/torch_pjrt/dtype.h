@@ -29,12 +29,12 @@ enum class DType : uint8_t {
   kFloat8E8M0FNU,
 };
 
-// "float32", "bool", "float8_e4m3fn".
+// Returns "float32", "bool", "float8_e4m3fn" and the like.
 std::string_view name(DType dtype);
-// Bytes of an element.
+// Returns the bytes of an element.
 size_t width(DType dtype);
 
-// The type of a C++ number: dtype_of<float>.
+// The element type of a C++ type: dtype_of<float>.
 template <class T>
 inline constexpr bool no_such_element = false;
 template <class T>

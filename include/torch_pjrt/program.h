@@ -4,7 +4,7 @@
 //   auto results = program({torch_pjrt::Tensor::of<float>({1, 3}, {1, 2, 3})});
 //   std::vector<float> y = results[0].values<float>();
 //
-// A file is written by torch_pjrt.export(...).save(path) in Python; docs/files.md says what is in it. What goes wrong is an
+// Python writes a file with torch_pjrt.export(...).save(path); docs/files.md describes its content. Failures throw
 // Error, whose message names the argument or the file and the cure.
 #pragma once
 
@@ -28,23 +28,23 @@
 
 namespace torch_pjrt {
 
-// What is wrong with a file, an argument, a plugin or a run.
+// A problem with a file, an argument, a plugin or a run.
 struct TORCH_PJRT_API Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// The device, or the host, lacked memory.
+// The device, or the host, ran out of memory.
 struct TORCH_PJRT_API OutOfMemory : Error {
   using Error::Error;
 };
 
 using Shape = std::vector<int64_t>;
 
-// A dense row-major array: on the host, or what a program gave, on its device. Cheap to copy; immutable; for any thread.
+// A dense row-major array, on the host or, as a program's result, on its device. Immutable, cheap to copy, thread-safe.
 class TORCH_PJRT_API Tensor {
  public:
   Tensor() = default;
-  // Over memory that the caller keeps, and doesn't write to, while the tensor is used. Aligned to 64 bytes it is used where
-  // it lies by plugins whose memory is the host's; else it is copied in each call.
+  // Returns a tensor over memory that the caller keeps, and doesn't write to, while the tensor is used. Plugins that
+  // compute in host memory use it in place if it is aligned to 64 bytes; otherwise every call copies it.
   static Tensor view(DType dtype, Shape shape, const void* data);
   static Tensor copy(DType dtype, Shape shape, const void* data);
   template <class T>
@@ -52,14 +52,14 @@ class TORCH_PJRT_API Tensor {
     check_count(shape, values.size());
     return copy(dtype_of<T>, std::move(shape), values.data());
   }
-  // A whole .npy file.
+  // Reads a .npy file.
   static Tensor load_npy(const std::string& path);
 
   DType dtype() const;
   const Shape& shape() const;
   size_t nbytes() const;
-  // These wait for the program that gives it, and throw what that failed with.
-  // Valid as long as this tensor, or a copy of it.
+  // These wait for the program that computes the tensor, and throw its failure. The pointer is valid as long as this
+  // tensor or a copy of it exists.
   const void* data() const;
   void copy_to(void* memory, size_t bytes) const;
   template <class T>
@@ -71,7 +71,7 @@ class TORCH_PJRT_API Tensor {
   }
   void save_npy(const std::string& path) const;
 
-  // What it is made of; for this library's own parts.
+  // For this library's internal use.
   struct Data;
   explicit Tensor(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
   const std::shared_ptr<const Data>& inside() const { return data_; }
@@ -84,7 +84,7 @@ class TORCH_PJRT_API Tensor {
   std::shared_ptr<const Data> data_;
 };
 
-// What an entry gives: tensors in order, each with a name.
+// The results of an entry: tensors in order, each with a name.
 class TORCH_PJRT_API Results {
  public:
   Results(std::shared_ptr<const std::vector<std::string>> names, std::vector<Tensor> tensors)
@@ -103,38 +103,39 @@ class TORCH_PJRT_API Results {
 };
 
 struct Options {
-  // A plugin's name ("xla_cpu_pjrt"), looked for in TORCH_PJRT_PLUGINS (folders, joined by ':') and in the site-packages of the active
-  // Python environment, or the path of its shared library. Empty: TORCH_PJRT_PLUGIN.
+  // A plugin's name ("xla_cpu_pjrt"), which is searched in TORCH_PJRT_PLUGINS (folders, joined by ':') and in the
+  // site-packages of the active Python environment, or the path of its shared library. Empty: TORCH_PJRT_PLUGIN.
   std::string plugin = {};
-  // The weights of a file that was saved without them. Empty: the file that it names, beside it.
+  // Path of the weights of a file that was saved without them. Empty: the name stored in the file, in the file's
+  // folder.
   std::string weights = {};
-  // Folders with the libraries of users' kernels that the file needs. First the folder of the file itself is looked at.
+  // Folders with the libraries of user kernels that the file needs. The file's own folder is searched first.
   std::vector<std::string> kernels = {};
   // Index of the plugin's device that computes.
   int device = 0;
-  // The plugin's own, for example {"memory_fraction", 0.5}.
+  // The plugin's own options, such as {"memory_fraction", 0.5}.
   std::map<std::string, std::variant<std::string, bool, int64_t, double>> client_options = {};
 };
 
-// What an entry takes or gives.
+// An argument, a result or a piece of state.
 struct Described {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;
-  bool updated = false;  // an argument whose new value is one of the results; state that some entry writes
+  bool updated = false;  // an argument whose new value is a result, or state that some entry writes
 };
-// One set of sizes that an entry has a program for.
+// A set of sizes for which an entry has a program.
 struct Variant {
   std::map<std::string, int64_t> sizes;
   std::vector<Described> arguments, results;
 };
 
-// A file that was opened: its entries, and its state, which stays on the device between calls.
+// An opened file: its entries, and its state, which stays on the device between calls.
 //
-// May be used from any thread; entries that update state take turns. Cheap to copy: copies share the state.
+// Thread-safe: calls that update state run one at a time. Cheap to copy: copies share the state.
 class TORCH_PJRT_API Program {
  public:
-  // Reads the signature and the weights; each entry is compiled, or found on disk, when it is first called.
+  // Reads the signature and the weights. An entry is compiled, or loaded from the disk cache, at its first call.
   static Program open(const std::string& path, const Options& options = {});
 
   std::vector<std::string> entries() const;
@@ -146,23 +147,25 @@ class TORCH_PJRT_API Program {
   Results call(std::string_view entry, std::initializer_list<Tensor> arguments) const {
     return call(entry, std::vector<Tensor>(arguments));
   }
-  // The only entry, or the first.
+  // Calls the only entry, or the first.
   Results operator()(std::initializer_list<Tensor> arguments) const { return call("", arguments); }
   Results operator()(const std::vector<Tensor>& arguments) const { return call("", arguments); }
   Results operator()(const std::map<std::string, Tensor>& arguments) const { return call("", arguments); }
   // Compiles an entry now, for all its sizes.
   void prepare(std::string_view entry = {}) const;
 
-  // Parameters, buffers, an optimizer's state, the random state ("random_state": a seed and an offset), as they are now.
+  // The current state: parameters, buffers, optimizer state, and the random state ("random_state": a seed and an
+  // offset).
   std::vector<Described> describe_state() const;
   Tensor state(std::string_view name) const;
   std::map<std::string, Tensor> state() const;
   void set_state(std::string_view name, const Tensor& value) const;
-  // safetensors of all state but what was frozen when it was exported, which isn't set either. `partial`: the file may lack some of the state, which then stays as it is.
+  // Saves and loads state as safetensors, except state that was frozen at export, which isn't set either. `partial`:
+  // the file may lack some of the state, which then stays unchanged.
   void save_state(const std::string& path) const;
   void load_state(const std::string& path, bool partial = false) const;
 
-  // Signature, memory and ops, as tables.
+  // Returns tables of the signature, memory and ops.
   std::string describe() const;
   const std::string& path() const;
 

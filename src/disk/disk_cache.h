@@ -1,11 +1,11 @@
-// Bytes kept on disk for later processes: executables, which cost seconds to compile and little to load.
+// Bytes kept on disk for later processes: executables, which take seconds to compile and little to load.
 //
-// One folder, one file an entry, named by the entry's key. An entry is code that the plugin will run, so only what this
-// user alone can have written is read: the folder and the entry belong to the user and nobody else may write to them.
-// Entries are written to a file of their own and renamed, so that any number of processes may share the folder; each
-// carries its key and a checksum. Whatever is wrong with the folder or an entry costs a compile and a warning that names
-// the path and the cure, never an exception. The folder's size is bounded: what was not used for longest goes first.
-// May be used from any thread.
+// One folder has one file for each entry, named by the entry's key. An entry is code that the plugin will run, so only
+// files that this user alone can have written are read: folder and entry belong to the user, and nobody else may write
+// to them. An entry is written to a temporary file and renamed, so that any number of processes may share the folder.
+// It contains its key and a checksum. A problem with the folder or an entry costs a compile and a warning that names
+// the path and the cure; it never throws. The folder's size is bounded: the least recently used entries are removed
+// first. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ class DiskCache {
     std::string folder;
     uint64_t most_bytes = uint64_t{2} << 30;
   };
-  // TORCH_PJRT_CACHE, TORCH_PJRT_CACHE_DIR and TORCH_PJRT_CACHE_SIZE; see docs/environment.md.
+  // Reads TORCH_PJRT_CACHE, TORCH_PJRT_CACHE_DIR and TORCH_PJRT_CACHE_SIZE; see docs/environment.md.
   static Settings settings_from_environment();
 
   explicit DiskCache(Settings settings) : settings_(std::move(settings)), on_(settings_.on) {}
 
-  // False once the folder was refused.
+  // Returns false once the folder was rejected.
   bool is_on() const;
-  // What was stored under the key, or nothing. `key` is a digest.
+  // Returns the content stored under the key, or nothing. `key` is a digest.
   std::optional<std::string> load(const std::string& key);
-  // Keeps it, in the place of what was there. Nothing larger than the bound is kept.
+  // Stores the content, replacing an old one. Contents larger than the bound are not stored.
   void store(const std::string& key, const std::string& content);
-  // Warns that what load() gave turned out to be of no use: `reason` reads on from "the cached program '…' ".
+  // Warns that an entry returned by load() is unusable. `reason` continues the sentence "the cached program '…' ".
   void refuse(const std::string& key, const std::string& reason) const;
 
  private:
@@ -49,7 +49,7 @@ class DiskCache {
   bool on_;                    // under lock_
   bool can_store_ = true;      // under lock_
   uint64_t stores_ = 0;        // under lock_
-  uint64_t folder_bytes_ = 0;  // under lock_: as far as this process knows
+  uint64_t folder_bytes_ = 0;  // under lock_; this process's estimate
 };
 
 }  // namespace tpjrt::disk

@@ -1,7 +1,7 @@
-// Executables on disk: what one is known by, and how it is stored and loaded.
+// Executables on disk: their keys, storing and loading.
 //
-// Note [Programs on disk]: an executable is found by its program's text, its options, and everything else that it depends
-// on: the plugin, the platform, the processor. May be used from any thread.
+// Note [Programs on disk]: an executable's key consists of its program's text, its options, and everything else that it
+// depends on: the plugin, the platform, the processor. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,21 +16,21 @@ namespace tpjrt::disk {
 
 class Executables {
  public:
-  // Reads the environment. `warning`: who tells the user from now on.
+  // Reads the environment. `warning`: called for warnings from now on.
   explicit Executables(Warning warning = nullptr);
 
   bool is_on() const { return disk_.is_on(); }
-  // Of a program; "" where nothing is kept.
+  // Returns a program's key; "" if nothing is stored.
   std::string key(const pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options);
-  // Null where there is none, or the plugin refuses it.
+  // Returns the stored executable; null if there is none, or if the plugin rejects it.
   std::shared_ptr<pjrt::Executable> load(pjrt::Client& client, const std::string& key,
                                          const pjrt::CompileOptions& options);
   void keep(const std::string& key, const pjrt::Executable& executable);
-  // The three in one, past the plugin's compiler.
+  // Loads the executable, or compiles and stores it.
   std::shared_ptr<pjrt::Executable> compile(pjrt::Client& client, const std::string& stablehlo,
                                             const pjrt::CompileOptions& options, bool& from_disk);
 
-  // Notes: what was said of a text before, by this or another process in the same circumstances.
+  // Notes about a text, made by this or another process under the same conditions.
   bool is_noted(const pjrt::Client& client, const std::string& text);
   void note(const pjrt::Client& client, const std::string& text);
 

@@ -1,4 +1,4 @@
-// SHA-1, for keys and checksums of what this user alone writes.
+// SHA-1, for keys and checksums of data that only this user writes.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tpjrt::disk {
 
-// 40 hexadecimal digits: an entry's key, and the checksum of its content.
+// Returns 40 hexadecimal digits: an entry's key, or the checksum of its content.
 std::string digest(std::string_view bytes);
 
 }  // namespace tpjrt::disk

@@ -1,4 +1,4 @@
-// How this room warns: what is wrong with the folder or an entry never ends a run.
+// Warnings of this room: a problem with the folder or an entry never ends a run.
 #pragma once
 
 #include <sstream>
@@ -6,7 +6,7 @@
 
 namespace tpjrt::disk {
 
-// Who tells the user. Without one, the standard error stream gets the message. May be called from any thread.
+// Reports warnings to the user. By default they go to standard error. May be called from any thread.
 using Warning = void (*)(const std::string& message);
 void install_warning(Warning warning);
 void warn_of(const std::string& message);

@@ -1,4 +1,4 @@
-// A program as tables, for people to read.
+// A program as readable tables.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What an opened program is.
+// The implementation of an opened program.
 #pragma once
 
 #include <torch_pjrt/program.h>
@@ -18,7 +18,7 @@
 namespace torch_pjrt {
 
 struct Program::Inside {
-  // A variant, compiled when it is first called.
+  // A variant, compiled at its first call.
   struct Compiled {
     std::mutex lock;
     std::atomic<bool> is_ready{false};
@@ -33,12 +33,12 @@ struct Program::Inside {
     std::vector<std::unique_ptr<Compiled>> compiled;  // by variant
   };
 
-  // Throws file::Error and what plugins throw.
+  // Throws file::Error and the plugin's errors.
   Inside(std::shared_ptr<tpjrt::pjrt::Client> client, const std::string& path, const std::string& weights,
          const std::vector<std::string>& kernels, size_t device);
 
   const Entry& entry(std::string_view name) const;
-  // The variant for these shapes. Throws Error, with the name of the argument that doesn't fit.
+  // Returns the variant for these shapes. Throws Error with the name of the argument that doesn't fit.
   size_t fitting(const Entry& entry, const std::vector<Tensor>& arguments) const;
   const Compiled& ready(const Entry& entry, size_t variant);
   Results call(const Entry& entry, const std::vector<Tensor>& arguments);
@@ -55,7 +55,7 @@ struct Program::Inside {
 
 namespace tpjrt::runner {
 
-// With a client that is there. Throws torch_pjrt::Error.
+// Opens a file with an existing client. Throws torch_pjrt::Error.
 torch_pjrt::Program open_with(std::shared_ptr<pjrt::Client> client, const torch_pjrt::Options& options,
                               const std::string& path);
 

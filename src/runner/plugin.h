@@ -12,12 +12,12 @@
 
 namespace tpjrt::runner {
 
-// The path of a plugin's shared library. Throws torch_pjrt::Error, with the places that were looked at.
+// Returns the path of a plugin's shared library. Throws torch_pjrt::Error with the searched places.
 std::string find_plugin(const std::string& name);
-// One for each plugin and set of options, for the life of the process.
+// Returns the client of a plugin and a set of options, which lives as long as the process.
 std::shared_ptr<pjrt::Client> client_for(const torch_pjrt::Options& options);
 
-// Registers the handlers that a file needs. `folders`: where libraries are looked for, besides where they were.
+// Registers the handlers that a file needs. `folders`: searched for libraries, in addition to their original paths.
 void load_kernels(pjrt::Client& client, const std::vector<KernelForm>& kernels,
                   const std::vector<std::string>& folders);
 

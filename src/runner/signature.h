@@ -1,7 +1,7 @@
-// program.json: what a file's entries take, give and keep.
+// program.json: the arguments, results and state of a file's entries.
 //
-// Plain records, checked when they are read: every index and name leads somewhere, so that nobody who follows them looks
-// again. docs/files.md describes the JSON.
+// Plain records, validated when they are read: every index and name is valid, so users need not check again.
+// docs/files.md describes the JSON.
 #pragma once
 
 #include <torch_pjrt/program.h>
@@ -24,7 +24,7 @@ using torch_pjrt::Described;
 using torch_pjrt::DType;
 using torch_pjrt::Shape;
 
-// The newest format that this reads.
+// The newest format that this can read.
 inline constexpr int64_t kFormat = 1;
 
 // An argument or a result of a compiled program.
@@ -34,7 +34,7 @@ struct Place {
   size_t index = 0;  // into the entry's arguments or results, or into Signature::state
 };
 
-// Note [Requirements] (engine/lower/program/requirements.h).
+// A runtime assertion. Note [Requirements] (engine/lower/program/requirements.h).
 struct Required {
   int64_t low = 0, high = 0;
   std::string message, op;
@@ -49,9 +49,9 @@ struct VariantForm {
   torch_pjrt::Variant described;
   std::vector<Place> parameters, outputs;
   std::vector<Required> required;
-  std::map<std::string, Text, std::less<>> texts;  // by platform; "any": for every other
+  std::map<std::string, Text, std::less<>> texts;  // by platform; "any": for all others
   std::map<std::string, int64_t> ops;
-  std::vector<std::string> composites;  // each with who does it and how often
+  std::vector<std::string> composites;  // each with its implementation and count
   std::shared_ptr<const std::vector<std::string>> result_names;
 };
 
@@ -62,8 +62,8 @@ struct EntryForm {
 
 struct StateForm {
   Described described;
-  std::vector<std::string> aliases;  // other names of it, as of tied weights
-  bool is_frozen = false;            // kernels may keep what they made of it: it is neither set nor saved
+  std::vector<std::string> aliases;  // its other names, as for tied weights
+  bool is_frozen = false;            // kernels may keep data derived from it: it is neither set nor saved
 };
 
 struct KernelForm {
@@ -72,15 +72,15 @@ struct KernelForm {
 
 struct Signature {
   std::map<std::string, std::string> made_by;
-  std::string separate_weights;  // the name of their file; "": they are in this one
+  std::string separate_weights;  // name of the weights' file; "": they are in this file
   uint32_t separate_crc = 0;
   std::vector<EntryForm> entries;
   std::vector<StateForm> state;
-  std::map<std::string, size_t, std::less<>> state_index;  // aliases too
+  std::map<std::string, size_t, std::less<>> state_index;  // aliases included
   std::vector<KernelForm> kernels;
 };
 
-// Throws file::Error, which names the file.
+// Throws file::Error with the file's name.
 Signature read_signature(const file::Archive& archive);
 
 }  // namespace tpjrt::runner

@@ -1,7 +1,7 @@
-// A program's state: a buffer on the device for each piece, read by entries and written by some.
+// A program's state: a device buffer for each piece, read by entries and written by some.
 //
-// Entries that only read hold the lock shared while they are started, those that write, alone: what they donate is nobody
-// else's then. A piece that a failed run has taken is null.
+// Entries that only read state share the lock while they are started. Entries that write hold it exclusively, because
+// they donate buffers. A piece that a failed run has consumed is null.
 #pragma once
 
 #include <memory>
@@ -18,20 +18,20 @@ namespace tpjrt::runner {
 
 class State {
  public:
-  // `stored`: the weights and the state that the file, `path`, begins with; `owner` keeps their memory. Weights that no entry
-  // writes are used where they are mapped, if the device's memory is the host's. Throws file::Error.
+  // `stored`: the weights and the initial state in the file `path`; `owner` keeps their memory. Weights that no entry
+  // writes are used in the mapped file if the device's memory is the host's. Throws file::Error.
   State(std::shared_ptr<pjrt::Client> client, size_t device, const Signature& signature, const file::Tensors& stored,
         std::shared_ptr<const void> owner, const std::string& path);
 
   std::shared_mutex& lock() const { return lock_; }
-  // Under the lock. Throws where a failed run has taken it.
+  // Call it under the lock. Throws if a failed run has consumed the piece.
   PJRT_Buffer* handle(size_t index) const {
     if (!buffers_[index]) throw_lost(index);
     return buffers_[index]->handle();
   }
-  // Under the lock, alone.
+  // Call it with the lock held exclusively.
   void set(size_t index, std::shared_ptr<pjrt::Buffer> buffer) { buffers_[index] = std::move(buffer); }
-  // Under the lock, alone: after a run that failed.
+  // Drops deleted buffers after a failed run. Call it with the lock held exclusively.
   void let_go_of_deleted();
 
   size_t index_of(std::string_view name) const;

@@ -1,4 +1,4 @@
-// What a tensor is made of, and element types as PJRT has them.
+// The implementation of tensors, and PJRT's element types.
 #pragma once
 
 #include <torch_pjrt/program.h>
@@ -11,7 +11,7 @@
 
 namespace torch_pjrt {
 
-// On the host, in memory that `owner` keeps or the caller does; or in a device's buffer.
+// A tensor on the host, in memory of `owner` or the caller, or a device's buffer.
 struct Tensor::Data {
   DType dtype = DType::kFloat32;
   Shape shape;
@@ -20,7 +20,7 @@ struct Tensor::Data {
   std::shared_ptr<const void> owner;
   std::shared_ptr<tpjrt::pjrt::Buffer> buffer;
   mutable std::once_flag fetched;
-  mutable std::vector<std::byte> copy;  // of a device's memory that isn't the host's
+  mutable std::vector<std::byte> copy;  // host copy, if device memory isn't the host's
 };
 
 }  // namespace torch_pjrt
@@ -32,12 +32,12 @@ using torch_pjrt::Shape;
 using torch_pjrt::Tensor;
 
 PJRT_Buffer_Type buffer_type(DType dtype);
-// "float32[2, 3]"
+// Formats a type: "float32[2, 3]".
 std::string told(DType dtype, const Shape& shape);
 Tensor on_host(DType dtype, Shape shape, const void* data, std::shared_ptr<const void> owner);
 Tensor on_device(DType dtype, const Shape& shape, std::shared_ptr<pjrt::Buffer> buffer);
 
-// Runs it, and throws what the lower rooms throw as torch_pjrt::Error, with `where` before it.
+// Runs `work`, and rethrows errors of lower rooms as torch_pjrt::Error, prefixed with `where`.
 [[noreturn]] void rethrow(const std::string& where);
 auto translated(const auto& where, const auto& work) {
   try {
