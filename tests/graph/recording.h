@@ -1,4 +1,4 @@
-// Graphs as the recorder makes them, for tests: leaves, calls, and cells that hold values.
+// Graphs like the recorder's, for tests: leaves, calls, and storage slots that hold values.
 #pragma once
 
 #include <map>
@@ -18,10 +18,10 @@ struct Filled final : Data {};
 inline TypePtr f32(c10::IntArrayRef sizes) { return intern_contiguous(c10::kFloat, sizes); }
 
 inline Value leaf(TypePtr type) { return {make_leaf(type, std::make_shared<Filled>()), 0}; }
-// A leaf whose value only a run has.
+// A leaf that gets a value only at a run.
 inline Value placeholder(TypePtr type) { return {make_leaf(type, nullptr), 0}; }
 
-// One for all calls of that name and these types. With `op`, of that name: "aten::neg".
+// Returns the signature of calls with this name and these types. With `op`, `name` is an op's: "aten::neg".
 inline SignaturePtr signature(const std::string& name, const std::vector<TypePtr>& operands, TypePtr result,
                               uint32_t numbers = 0, const std::vector<Parameter>& parameters = {}) {
   static std::map<std::tuple<std::string, std::vector<TypePtr>, TypePtr, std::string>, std::unique_ptr<Signature>> all;
@@ -55,12 +55,12 @@ inline Value call(const std::string& name, const std::vector<Value>& operands, T
   const SignaturePtr known = signature(name, types, result, static_cast<uint32_t>(numbers.size()), parameters);
   return {make_node(known, values, own), 0};
 }
-// The same with the first operand's type as the result's.
+// Calls an op whose result has the first operand's type.
 inline Value call(const std::string& name, const std::vector<Value>& operands) {
   return call(name, operands, operands.at(0).type());
 }
 
-// What a storage is to the graph.
+// A storage, as the graph sees it.
 class Tensor {
  public:
   explicit Tensor(Value value) { cell_->bind(std::move(value)); }

@@ -20,7 +20,7 @@ struct Module {
   }
 };
 
-// Every op, once or more.
+// Contains every op at least once.
 const std::vector<Module>& modules();
 
 inline Type f32(Dims dims) { return {ElementType::kF32, std::move(dims)}; }

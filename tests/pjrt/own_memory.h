@@ -1,12 +1,12 @@
-// The plugin at $TORCH_PJRT_TEST_PLUGIN with a memory of its own: it says that its buffers are not in the host's memory, and
-// takes host memory by copy alone. For plugins that tests make of it.
+// The plugin at $TORCH_PJRT_TEST_PLUGIN with its own memory: it reports that its buffers are not in host memory, and
+// only copies host memory. Tests make their plugins from it.
 #include <dlfcn.h>
 #include <pjrt_c_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const PJRT_Api* host;  // the plugin as it is
+static const PJRT_Api* host;  // the unmodified plugin
 
 static PJRT_Error* is_on_cpu(PJRT_Buffer_IsOnCpu_Args* args) {
   args->is_on_cpu = false;
@@ -21,7 +21,7 @@ static PJRT_Error* copy_from_host(PJRT_Client_BufferFromHostBuffer_Args* args) {
   return host->PJRT_Client_BufferFromHostBuffer(args);
 }
 
-// A table to go on with; null where the plugin can't be loaded.
+// Returns a table to modify; null if the plugin can't be loaded.
 static PJRT_Api* own_memory_table(void) {
   void* library = dlopen(getenv("TORCH_PJRT_TEST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
   const PJRT_Api* (*get)(void) = library ? (const PJRT_Api* (*)(void))dlsym(library, "GetPjrtApi") : NULL;

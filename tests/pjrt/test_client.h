@@ -1,4 +1,4 @@
-// What every test of this room needs: the plugin under test, a client of it, and small programs.
+// Fixtures for every test of this room: the plugin under test, a client of it, and small programs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace tpjrt::pjrt::test {
 
 inline const char* plugin_path() { return std::getenv("TORCH_PJRT_TEST_PLUGIN"); }
 
-// The client of the plugin named by TORCH_PJRT_TEST_PLUGIN; leaked, as its owners do.
+// Returns the client of the plugin at TORCH_PJRT_TEST_PLUGIN. Leaked, like every client.
 inline Client& test_client() {
   static auto& client = *new std::shared_ptr<Client>(Client::create(Api::load(plugin_path())));
   return *client;
@@ -27,14 +27,14 @@ class WithPlugin : public testing::Test {
   }
 };
 
-// Of a program over one f32 vector: (a) -> a + a. `donate` aliases a to the result.
+// Returns a program on one f32 vector: (a) -> a + a. `donate` aliases a to the result.
 inline std::string double_program(int64_t size, bool donate = false) {
   const std::string type = "tensor<" + std::to_string(size) + "xf32>";
   return "func.func public @main(%a: " + type + (donate ? " {tf.aliasing_output = 0 : i32}" : "") + ") -> " + type +
          " {\n %0 = stablehlo.add %a, %a : " + type + "\n return %0 : " + type + "\n}";
 }
 
-// 64-byte aligned floats, 1, 2, 3, …
+// 64-byte aligned floats: 1, 2, 3, …
 struct Floats {
   explicit Floats(size_t size) : size(size) {
     data = static_cast<float*>(std::aligned_alloc(64, (size * sizeof(float) + 127) / 64 * 64));
@@ -59,7 +59,7 @@ inline std::vector<float> download(const Buffer& buffer) {
   return values;
 }
 
-// Runs a program of one argument and one result.
+// Runs a program with one argument and one result.
 inline std::shared_ptr<Buffer> run(const Executable& executable, const Buffer& argument,
                                    const std::vector<int64_t>& non_donatable = {}) {
   PJRT_Buffer* arguments[] = {argument.handle()};
@@ -68,7 +68,7 @@ inline std::shared_ptr<Buffer> run(const Executable& executable, const Buffer& a
   return results.at(0);
 }
 
-// What `action` throws, which must be an E; "" where it throws nothing.
+// Returns the message that `action` throws, which must be an E; "" if it doesn't throw.
 template <class E = Error, class Action>
 std::string thrown(Action&& action) {
   try {

@@ -1,6 +1,7 @@
-// A program's file written by hand: a counter with a weight.
+// A hand-written program file: a counter with a weight.
 //
-// add(x) gives x * weight + count, and count grows by one. read(x) gives x + weight. sized(x) is for two sizes.
+// add(x) returns x * weight + count and increments count. read(x) returns x + weight. sized(x) has two variants of
+// sizes.
 #pragma once
 
 #include <string>
@@ -67,7 +68,7 @@ inline std::string signature(const std::string& format = "1", const std::string&
          variant(R"({"n":3})", "[3]", one, result, "three.mlir") + "]}]}";
 }
 
-// The same, its weight frozen.
+// Returns the signature with a frozen weight.
 inline std::string frozen_signature() {
   std::string text = signature();
   const std::string place = R"("aliases":["tied"])";

@@ -1,4 +1,4 @@
-// One call of a handler, as XLA makes it, over memory that the machine itself guards.
+// One call of a handler, as XLA makes it, over memory that the processor guards.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ struct XLA_FFI_Error {
 
 namespace tpjrt::kernels::test {
 
-// Memory at whose end lies a page that nobody may touch: the libraries that handlers call aren't instrumented, but are stopped
-// there. So it begins anywhere, aligned for its elements alone. Full of NaN, or of -1.
+// Memory that ends at a page without access: it stops libraries that handlers call and that aren't instrumented. So it
+// may begin anywhere and is aligned only for its elements. Filled with NaN, or with -1.
 class Fenced {
  public:
   explicit Fenced(size_t bytes) : page_(static_cast<size_t>(::sysconf(_SC_PAGESIZE))) {
@@ -79,12 +79,12 @@ using Ints = std::vector<int64_t>;
 using Attribute = std::variant<bool, int64_t, double, std::string, Ints>;
 using Attributes = std::map<std::string, Attribute>;
 
-// Not thread-safe; several may run at once.
+// Not thread-safe; several calls may run at once.
 class Call {
  public:
   Call(XLA_FFI_Handler* handler, Attributes attributes) : handler_(handler), attributes_(std::move(attributes)) {}
 
-  // Row-major, whatever it is a view of; `images` with the channels last.
+  // Adds an operand: row-major whatever its view; `images` in NHWC layout.
   Call& operand(const at::Tensor& values) {
     add(operands_, values.sizes(), values.scalar_type()).copy_(values);
     return *this;
@@ -97,7 +97,7 @@ class Call {
     add(results_, sizes, dtype);
     return *this;
   }
-  // Which has the memory of this operand.
+  // Adds a result in the memory of this operand.
   Call& result_over(size_t operand) {
     results_.push_back(operands_.at(operand));
     return *this;
@@ -107,7 +107,7 @@ class Call {
   const at::Tensor& got(size_t i = 0) const { return results_.at(i).tensor; }
   at::Tensor got_images(size_t i = 0) const { return channels_last(got(i)); }
 
-  // What it failed with; empty if it didn't.
+  // Runs the handler. Returns its error; empty if it succeeded.
   std::string run() {
     Frame frame(*this);
     XLA_FFI_Error* error = handler_(&frame.made);
@@ -128,7 +128,7 @@ class Call {
     return all.back().tensor;
   }
 
-  // The structs of one call, and what they point at.
+  // The structs of one call, and the data that they point to.
   struct Frame {
     explicit Frame(const Call& call) {
       made.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
@@ -192,7 +192,7 @@ class Call {
   std::vector<Buffer> operands_, results_;
 };
 
-// As near as a rounding of that dtype, and the sum's, lets it be.
+// Returns true if the values differ by no more than roundings of that dtype and of the sum.
 inline bool near(const at::Tensor& got, const at::Tensor& expected) {
   const bool narrow = got.element_size() < 4;
   return got.sizes() == expected.sizes() &&
