@@ -52,10 +52,7 @@ READS = {
     T.__bool__, T.__float__, T.__int__, T.__index__, T.__complex__, T.__format__, T.__repr__, T.tolist, T.numpy,
     T.is_nonzero, T.__array__, T.__contains__,
 }  # fmt: skip
-OF_DATA = (
-    ". Keep all elements and choose by torch.where or weights, call it outside, or leave the function to "
-    'torch.compile(backend="pjrt"), which is cut at such calls'
-)
+ELSEWHERE = 'call it outside, or leave the function to torch.compile(backend="pjrt"), which is cut at such calls'
 MOVES = {T.cpu: "cpu", T.cuda: "cuda"}
 
 
@@ -468,8 +465,12 @@ class Recording(TorchFunctionMode):
                 name = getattr(func, "__name__", str(func))
                 needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
                 kind = ValueNeeded if needs_value else CaptureError
-                cure = OF_DATA if "depends on data" in str(error) else ""
-                raise kind(f"{name} can't be part of a program: {error}{cure}") from error
+                own = (
+                    "keep all elements and choose by torch.where or weights, "
+                    if "depends on data" in str(error)
+                    else ""
+                )
+                raise kind(f"{name} can't be part of a program: {error}: {own}{ELSEWHERE}") from error
         if func is T.to or func is getattr(T, "pjrt", None):
             result = self.arrived(func, args, kwargs, result)
         found = pytree.tree_leaves(result)
