@@ -431,3 +431,16 @@ def test_what_fails_says_why() -> None:
         wrong_product(a, b).cpu()
     assert "frame #" not in str(raised.value)
     close(wrong_product(a, b), torch.full((2, 5), 3.0))
+
+
+@pytest.mark.parametrize("sizes", [(64, 16, 64, 16), (32, 32, 32, 32), (33, 17, 64, 30)], ids=str)
+def test_batches_of_small_transposed_products(sizes: tuple[int, int, int, int]) -> None:
+    """On AVX2 without AVX-512 these are ATen's."""
+    batch, rows, depth, columns = sizes
+    torch.manual_seed(0)
+    a, b = torch.randn(batch, rows, depth), torch.randn(batch, columns, depth)
+    a[0, 0, 0], b[1, 1, 1] = float("inf"), float("nan")
+    turned = a.transpose(1, 2).contiguous()
+    for x, y in ((a, b), (turned.transpose(1, 2), b)):
+        result = torch.bmm(x.to("pjrt"), y.to("pjrt").transpose(1, 2)).cpu()
+        torch.testing.assert_close(result, torch.bmm(x, y.transpose(1, 2)), rtol=1e-4, atol=1e-4, equal_nan=True)

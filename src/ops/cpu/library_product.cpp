@@ -86,10 +86,11 @@ bool are_few_rows(ElementType element, const Sizes& s) {
 //   times another. XLA converts the matrix first; PyTorch multiplies row by row.
 // - float32 calls the library where oneDNN multiplies bfloat16 and an operand is transposed, which XLA's kernel can't
 //   read in order. Other products take as long either way. One row stays with XLA, which reads the matrix as fast.
-//   Without AVX-512 XLA is as fast.
+//   Without AVX-512 XLA is as fast, but for batches of small products, which it computes one by one: there they go to ATen.
 // - int8 into int32 (_int_mm) calls it where it is exact (VNNI).
 bool is_the_librarys(ElementType element, const Sizes& s) {
   constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
+  constexpr int64_t kSmall = 1 << 15;  // of each product of a batch, as kernels/cpu/products/product.cpp has it
   const Machine& machine = Machine::here();
   const int64_t work = s.work();
   if (work == 0) return false;
@@ -101,7 +102,9 @@ bool is_the_librarys(ElementType element, const Sizes& s) {
   switch (element) {
     case ElementType::kBF16: return machine.bf16 && narrow;
     case ElementType::kF16: return machine.fp16 && narrow;
-    case ElementType::kF32: return machine.bf16 && turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
+    case ElementType::kF32:
+      if (!machine.bf16) return machine.avx2 && turned && work >= kTurned && work <= s.batch * kSmall;
+      return turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
     case ElementType::kS8: return machine.vnni && s.batch == 1 && work >= kTurned;
     default: return false;
   }

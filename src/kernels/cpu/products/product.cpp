@@ -27,6 +27,8 @@ namespace {
 constexpr int64_t kLarge = 1 << 20;
 
 bool is_onednns(const at::Tensor& a, const at::Tensor& result) {
+  constexpr int64_t kSmall = 1 << 15;  // of each product of a batch, for which ATen's kernel has less to prepare
+  if (result.dim() == 3 && a.size(1) * a.size(2) * result.size(2) <= kSmall) return false;
   return result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr &&
          a.numel() != 0;  // oneDNN takes no empty sums
 }
