@@ -68,6 +68,8 @@ refused(TypeError, r"split: got a tensor without dimensions", lambda: split(torc
 refused(ValueError, "6 doesn't divide among 4 ranks", lambda: split(torch.ones(6), world))
 refused(ValueError, "a mesh of 2 dimensions", lambda: split(torch.ones(8), init_device_mesh("pjrt", (2, 2))))
 refused(NotImplementedError, r"without ranks \[2, 3\]", lambda: DeviceMesh("pjrt", [0, 1]).get_coordinate())
+refused(ValueError, r"mesh with ranks \[7\]: .*0 to 3", lambda: DeviceMesh("pjrt", [0, 1, 2, 7]).get_coordinate())
+refused(RuntimeError, "world size 4, but found 8 ranks", lambda: init_device_mesh("pjrt", (2, 4)))
 refused(
     NotImplementedError,
     r"to_local\(\): a dimension of 6 among 4 ranks.*Take a multiple of 4",
