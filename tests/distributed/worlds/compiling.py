@@ -260,7 +260,7 @@ def ranks() -> None:
         lambda t: t * (world.get_local_rank() + 1) + world.get_rank(),
         lambda t: t * (group.rank() + 1) - dist.get_rank(group),
         lambda t: t.narrow(0, 2 * dist.get_rank(), 2),
-        lambda t: t + world.get_coordinate()[0] if dist.get_rank() == 0 else t,  # type: ignore[index]
+        lambda t: t + world.get_local_rank("dp") if dist.get_rank() == 0 else t,
     ]
     for function in of_rank:
         wanted = [t.tolist() for t in of_ranks(function(x))]

@@ -125,22 +125,26 @@ assert (dist.get_rank(), dist.get_world_size(), torch.pjrt.device_count()) == (0
 with pytest.raises(RuntimeError, match="pjrt"):
     torch.ones(2, device="pjrt:1")
 
+
+def uses_of(mine: Any) -> list[Callable[[], object]]:
+    return [
+        lambda: [n for n in range(8) if n % N == mine],
+        lambda: range(mine, 8, N),
+        lambda: list(range(8))[mine::N],
+        lambda: np.arange(mine, 8, N),
+        lambda: torch.manual_seed(mine + 1),
+        lambda: mine == N - 1 and 1,
+        lambda: torch.utils.data.DataLoader(range(8), sampler=range(mine, 8, N)),
+    ]
+
+
 # Without a group, comparisons with 0 and text are the process's, and all that is computed is each rank's.
 for mine in (get_rank(), dist.get_rank(), grid.get_rank()):
     assert (mine == 0, bool(mine), mine > 0, mine in (-1, 0), 0 <= mine < N) == (True, False, False, True, True)
     assert (str(mine), f"{mine}{mine:3}", f"{mine!r}") == ("0", "0  0", "PerRank([0, 1, 2, 3])")
     assert repr(mine * 2 + 1) == "PerRank([1, 3, 5, 7])"
     assert mine % torch.pjrt.device_count() == 0
-    uses: list[Callable[[], object]] = [
-        lambda mine=mine: [n for n in range(8) if n % N == mine],
-        lambda mine=mine: range(mine, 8, N),
-        lambda mine=mine: list(range(8))[mine::N],
-        lambda mine=mine: np.arange(mine, 8, N),
-        lambda mine=mine: torch.manual_seed(mine + 1),
-        lambda mine=mine: mine == N - 1 and 1,
-        lambda mine=mine: torch.utils.data.DataLoader(range(8), sampler=range(mine, 8, N)),
-    ]
-    for use in uses:
+    for use in uses_of(mine):
         with pytest.raises(RuntimeError, match=r"a rank was taken for.*torch_pjrt\.distributed\.load_by_rank"):
             use()
     with pytest.raises(ValueError, match="Indices for islice"):  # Python's, of any error
