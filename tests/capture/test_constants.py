@@ -186,6 +186,7 @@ def test_shapes_that_depend_on_known_data() -> None:
 def test_shapes_that_depend_on_data_say_where() -> None:
     for fn in (lambda x: x[x > 0], torch.nonzero, lambda x: torch.tensor_split(x, (x > 0).long())):
         with pytest.raises(
-            torch_pjrt.CaptureError, match=r"(torch\.where|numbers).*\(at .*test_constants\.py:\d+\)|^nonzero can.t be part"
+            torch_pjrt.CaptureError,
+            match=r"(torch\.where|numbers).*\(at .*test_constants\.py:\d+\)|^nonzero can.t be part",
         ):
             torch_pjrt.jit(fn, (torch.ones(3),))
