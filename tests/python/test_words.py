@@ -1,0 +1,109 @@
+"""Sentences of comments and docstrings name their subject, and every public name documents itself.
+
+A sentence that begins with "Of", "The same", "Those", "What" or "As" has its subject elsewhere: it reads as translated.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("src", "include", "python", "tests", "bench", "models", "zoo", "examples", "tools", "cmake")
+OTHERS = "python/torch_pjrt/include/"  # XLA's headers, unchanged
+PACKAGE = ROOT / "python/torch_pjrt"
+
+WORDS = r"(Of|The same|Those|What|As)\b"
+# A sentence begins with the text, after a blank line, or after a mark and one space.
+BEGINNING = re.compile(rf"(?:^|\n\s*\n\s*|(?<=[.:;!?] )){WORDS}")
+# A comment of C++ that stands alone, or follows code without a string that has slashes.
+CPP_COMMENT = re.compile(r'^(?P<code>\s*|[^"]*?|(?:[^"]*"(?:[^"\\]|\\.)*")+[^"]*?)//+ ?(?P<text>.*)$')
+
+Text = tuple[int, str]  # the number of its first line, and the text without markers
+
+
+def joined(lines: list[tuple[int, str, bool]]) -> Iterator[Text]:
+    """Joins the lines of comments (number, text, whether it stands alone) that form one text."""
+    first, text, last = 0, "", -1
+    for number, line, is_alone in lines:
+        if is_alone and number == last + 1:
+            text += f" {line.strip()}" if line.strip() else "\n\n"
+        else:
+            yield first, text
+            first, text = number, line.strip()
+        last = number if is_alone else -1
+    yield first, text
+
+
+def texts_of_python(source: str) -> Iterator[Text]:
+    """Yields the comments and the docstrings, those of attributes included."""
+    rows = source.splitlines()
+    comments = (t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.COMMENT)
+    yield from joined([(t.start[0], t.string[1:], not rows[t.start[0] - 1][: t.start[1]].strip()) for t in comments])
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, re.sub(r"(?<!\n)\n[ \t]*(?=\S)", " ", node.value.value.strip())
+
+
+def texts_of_cpp(source: str) -> Iterator[Text]:
+    lines = ((i, line) for i, line in enumerate(source.splitlines(), 1) if "//" in line)
+    found = ((i, CPP_COMMENT.match(line)) for i, line in lines)
+    yield from joined([(i, match["text"], not match["code"].strip()) for i, match in found if match])
+
+
+def sentences(path: str, source: str) -> list[str]:
+    """Returns path, line and beginning of each sentence that doesn't name its subject."""
+    if not re.search(WORDS, source):
+        return []
+    texts = texts_of_python(source) if path.endswith(".py") else texts_of_cpp(source)
+    return [
+        f"{path}:{line}: {text[match.start(1) : match.start(1) + 60]}"
+        for line, text in texts
+        for match in BEGINNING.finditer(text)
+    ]
+
+
+def test_sentences_name_their_subject() -> None:
+    listed = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [path for path in listed.split() if Path(path).suffix in {".py", ".cpp", ".h", ".c", ".cu"}]
+    sources = {
+        path: (ROOT / path).read_text() for path in paths if not path.startswith(OTHERS) and (ROOT / path).exists()
+    }
+    assert len(sources) > 1000
+    found = [sentence for path, source in sources.items() for sentence in sentences(path, source)]
+    folders = Counter("/".join(sentence.split("/")[:2]) for sentence in found)
+    assert found == [], f"{dict(folders)}: begin with the subject, then the verb"
+
+
+def test_what_the_check_finds() -> None:
+    python = '"""Adds.\n\nOf two numbers\nthe sum. As ever."""\nx = 1  # What it is\n# One\n# As a part of a sentence\n'
+    assert sentences("a.py", python) == [
+        "a.py:5: What it is", "a.py:1: Of two numbers the sum. As ever.", "a.py:1: As ever.",
+    ]  # fmt: skip
+    cpp = 'int a;  // The same\n// A sum\n// What follows belongs to it. Those don\'t.\ncall("// As text");\n'
+    assert sentences("a.cpp", cpp) == ["a.cpp:1: The same", "a.cpp:2: Those don't."]
+
+
+def test_public_names_have_examples() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (names,) = (ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and names_all(n))
+    sources = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    lacking = []
+    for name in names:
+        defining = (
+            ast.parse(source) for source in sources if re.search(rf"^(def|class) {name}\b", source, re.MULTILINE)
+        )
+        nodes = (node for module in defining for node in module.body if getattr(node, "name", "") == name)
+        if not any(f"torch_pjrt.{name}" in (ast.get_docstring(node) or "") for node in nodes):  # type: ignore[arg-type]
+            lacking.append(name)
+    assert lacking == [], "a docstring says what it does, its shapes and errors, and has a line of example"
+
+
+def names_all(node: ast.Assign) -> bool:
+    return ast.unparse(node.targets[0]) == "__all__"
