@@ -28,13 +28,7 @@ from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.checks import assumed
 from torch_pjrt.program.effects import has_effects, is_custom, is_of_all_processes
-from torch_pjrt.program.placeholders import (
-    DEVICE,
-    has_memory_of,
-    naming_device,
-    reaches,
-    reaches_beside,
-)
+from torch_pjrt.program.placeholders import DEVICE, has_memory_of, naming_device, reaches, reaches_beside
 from torch_pjrt.program.subclasses import (
     form_of,
     is_compound,
