@@ -82,8 +82,7 @@ class Compound(State):
 
 
 class Before:
-    """The .grad that a piece of state had before, if one of the two is a subclass. Each call reads its leaves into
-    ``cells``: they are arguments of the program."""
+    """An old .grad, if it or its owner is a subclass. Each call reads its leaves, arguments, into ``cells``."""
 
     def __init__(self, owner: State, name: str, grad: torch.Tensor | None) -> None:
         self.owner, self.name, self.there = owner, name, grad is not None
