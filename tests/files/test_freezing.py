@@ -249,6 +249,10 @@ def test_products_by_onednn(kernels: Path, dtype: torch.dtype, tmp_path: Path) -
         exported.save(tmp_path / "it.pjrt")
     program = torch_pjrt.load(tmp_path / "it.pjrt")
     assert "frozen.product: torch_pjrt_frozen_product of libtorch_pjrt_onednn.so, 4 times" in program.describe()
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        with pytest.raises(RuntimeError, match="lacks the instructions"):
+            program(torch.zeros(2, 96, dtype=torch.long))
+        return
     for n in (2, 4, 2):
         tokens = torch.randint(96, (n, 96))
         wide = model.double()(tokens)
@@ -288,6 +292,10 @@ def test_convolutions_in_bfloat16_by_onednn(kernels: Path, activation: nn.Module
         torch_pjrt.export(model, images, freeze=True).save(tmp_path / "it.pjrt")
     program = torch_pjrt.load(tmp_path / "it.pjrt")
     assert "frozen.convolution: torch_pjrt_frozen_convolution of" in program.describe()
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        with pytest.raises(RuntimeError, match="lacks the instructions"):
+            program(images)
+        return
     wide = model.double()(images.double())
     torch.testing.assert_close(program(images).double(), wide, rtol=0.02, atol=0.1, equal_nan=True)
     assert wide.isnan().any()

@@ -1,5 +1,6 @@
 // Matrix products by oneDNN, called as PyTorch calls it, in the results' memory. Few rows of 16-bit floats take
 // few_rows.h instead.
+#include <ATen/Version.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -26,11 +27,18 @@ namespace {
 // The number of multiplications from which several threads are worth it.
 constexpr int64_t kLarge = 1 << 20;
 
+// Whether PyTorch lets mkldnn_matmul run: it asks for what bfloat16 needs, whatever the dtype.
+bool has_onednn() {
+  static const bool has = at::native::mkldnn_matmul != nullptr && at::get_cpu_capability() == "AVX512" &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512dq");
+  return has;
+}
+
 bool is_onednns(const at::Tensor& a, const at::Tensor& result) {
   constexpr int64_t kSmall = 1 << 15;  // of each product of a batch, for which ATen's kernel has less to prepare
   if (result.dim() == 3 && a.size(1) * a.size(2) * result.size(2) <= kSmall) return false;
-  return result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr &&
-         a.numel() != 0;  // oneDNN takes no empty sums
+  return result.scalar_type() == at::kFloat && has_onednn() && a.numel() != 0;  // oneDNN takes no empty sums
 }
 
 void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
