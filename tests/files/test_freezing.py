@@ -219,7 +219,7 @@ def test_without_its_library(block: Block, kernels: Path, tmp_path: Path) -> Non
     missing = run_alone(tmp_path / "it.pjrt")
     assert "needs the kernel 'torch_pjrt_frozen_convolution' of the library 'libtorch_pjrt_onednn.so'" in missing.stderr
     assert run_alone(tmp_path / "it.pjrt", "--kernels", kernels.parent).returncode == 0
-    copy.write_bytes(kernels.read_bytes())  # later tests compare their library with the one that this process has loaded
+    copy.write_bytes(kernels.read_bytes())  # later tests compare theirs with it
 
 
 class Products(nn.Module):
