@@ -71,8 +71,7 @@ bool LazyEngine::run_at_once(const graph::Signature& signature, c10::ArrayRef<Sh
 }
 
 bool LazyEngine::copy_at_once(const Shown& to, const Shown& from) {
-  constexpr int64_t kMostElements = 1 << 12;
-  if (to.tensor->numel() > kMostElements || !may_run_at_once()) return false;
+  if (to.tensor->numel() > kFewElements || !may_run_at_once()) return false;
   bool ran = false;
   session_.exclusively([&] {
     if (!is_at_hand(to.leaf, /*writes=*/true) || (from.leaf && !is_at_hand(from.leaf, /*writes=*/false))) return;

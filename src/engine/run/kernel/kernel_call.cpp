@@ -115,7 +115,6 @@ at::Tensor number_of(const c10::Scalar& number, c10::ScalarType dtype) {
 
 // Returns true if there are so few elements that a program would save nothing notable.
 bool is_of_few_elements(const Signature& s) {
-  constexpr int64_t kMost = 1 << 12;
   int64_t elements = 0;
   for (const auto* types : {&s.operands, &s.results}) {
     for (const graph::TypePtr type : *types) {
@@ -123,7 +122,7 @@ bool is_of_few_elements(const Signature& s) {
       elements += type->numel();
     }
   }
-  return !s.results.empty() && elements <= kMost;
+  return !s.results.empty() && elements <= kFewElements;
 }
 
 Way chosen_way(const Signature& s, bool kernel, kernels::HostKernel host_kernel) {

@@ -17,6 +17,9 @@
 
 namespace tpjrt::engine {
 
+// The number of elements up to which a call may execute immediately (Note [At once]).
+inline constexpr int64_t kFewElements = 1 << 12;
+
 class KernelCall {
  public:
   // Returns the call of this signature on PyTorch's CPU or CUDA `device`. `numbers`: the scalars of any such call.
