@@ -139,6 +139,9 @@ __all__: list[str] = [
 ]
 
 class Attendance:
+    """
+    The ranks of a process group and the store in which they announce themselves, to name those that are late.
+    """
     def __init__(
         self,
         store: torch.distributed.distributed_c10d.Store,
@@ -146,53 +149,71 @@ class Attendance:
         rank: typing.SupportsInt | typing.SupportsIndex,
     ) -> None:
         """
-        of a group: its store and its ranks, of which this is one
+        Takes the store of a process group, the global ranks in it, and this process's rank.
         """
 
 class BareProgram:
     """
-    a StableHLO program through bare PJRT, for comparison
+    A StableHLO program called through the PJRT C API alone: the reference of ``./dev bench``.
     """
-    def __init__(self, arg0: str) -> None: ...
+    def __init__(self, arg0: str) -> None:
+        """
+        Compiles StableHLO text for the current client; in a world, for all of its devices.
+        """
     def call(
         self, arg0: collections.abc.Sequence[torch.Tensor], arg1: typing.SupportsInt | typing.SupportsIndex
     ) -> float:
         """
-        nanoseconds of making buffers, executing and destroying them
+        Returns the nanoseconds of one call that makes buffers over CPU tensors, executes, waits and destroys the buffers: a mean of ``arg1`` calls.
         """
-    def execute(self) -> float: ...
+    def execute(self) -> float:
+        """
+        Returns the seconds of one execution, including the wait for its results.
+        """
     def set_arguments(
         self,
         arg0: collections.abc.Sequence[torch.Tensor],
         arg1: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
-    ) -> None: ...
+    ) -> None:
+        """
+        Uploads CPU tensors as arguments. Entry i of the second list is the result that may be written over argument i, or -1.
+        """
 
 class Program:
     """
-    a traced function for arguments of certain sizes
+    A traced function, compiled for arguments of given dtypes, sizes and strides.
     """
     @property
-    def mutated(self) -> list[int]: ...
+    def mutated(self) -> list[int]:
+        """
+        Indices of the arguments that a call updates in place.
+        """
 
 class Trace:
     """
-    placeholders for the arguments of a function, then the program that it is
+    Records a function: first placeholders for its arguments, then the calls made on them, then the program.
     """
     @staticmethod
     def is_known(arg0: torch.Tensor) -> bool:
         """
-        is the tensor's value the same in every call?
+        Returns whether a tensor has the same value in every call.
         """
     @staticmethod
     def same(arg0: torch.Tensor, arg1: torch.Tensor) -> bool:
         """
-        were two tensors computed in the same way from the same values?
+        Returns whether two tensors were computed in the same way from the same values.
         """
-    def __init__(self, device: typing.SupportsInt | typing.SupportsIndex | None = None) -> None: ...
-    def alias(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor: ...
+    def __init__(self, device: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+        """
+        Begins a trace on the pjrt device with this index. Default: the current one.
+        """
+    def alias(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
+        """
+        Returns another tensor with the initial value of the argument with this index.
+        """
     def changed(self) -> list[bool]:
         """
-        of each argument: has its memory a new value?
+        Returns for each argument whether its memory has a new value.
         """
     def compile(
         self,
@@ -200,15 +221,21 @@ class Trace:
         devices: collections.abc.Sequence[torch.device],
         random_device: torch.device,
         also: collections.abc.Sequence[torch.Tensor] = [],
-    ) -> Program: ...
+    ) -> Program:
+        """
+        Compiles the trace, which is empty afterwards. ``devices`` has the device of each result that is a tensor. ``random_device``: the device whose generator random calls use. ``also``: values that are computed without being results. Raises RuntimeError if XLA refuses the program.
+        """
     def keep(self, arg0: collections.abc.Sequence[bool]) -> None:
         """
-        lets go of arguments that nothing depends on
+        Removes the arguments that nothing depends on.
         """
-    def number(self, arg0: typing.Any) -> None: ...
+    def number(self, arg0: typing.Any) -> None:
+        """
+        Adds a Python bool, int or float as an argument.
+        """
     def reached(self, arg0: collections.abc.Sequence[torch.Tensor]) -> list[bool]:
         """
-        of each argument: do these tensors depend on its first value?
+        Returns for each argument whether the given tensors depend on its initial value.
         """
     def tensor(
         self,
@@ -218,57 +245,90 @@ class Trace:
         strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         conjugate: bool = False,
         negative: bool = False,
-    ) -> torch.Tensor: ...
+    ) -> torch.Tensor:
+        """
+        Adds a tensor argument. Returns its placeholder, a pjrt tensor with this dtype, these sizes and strides.
+        """
 
 class Region:
     """
-    a part of a trace that is repeated or chosen
+    A part of a trace that becomes the body of a loop or one side of a branch.
     """
-    def __init__(self, operands: collections.abc.Sequence[torch.Tensor]) -> None: ...
-    def finish(self, results: collections.abc.Sequence[torch.Tensor]) -> None: ...
+    def __init__(self, operands: collections.abc.Sequence[torch.Tensor]) -> None:
+        """
+        Begins a region with a placeholder for each operand.
+        """
+    def finish(self, results: collections.abc.Sequence[torch.Tensor]) -> None:
+        """
+        Ends the region with these results.
+        """
     @property
-    def placeholders(self) -> list[torch.Tensor]: ...
+    def placeholders(self) -> list[torch.Tensor]:
+        """
+        Tensors that stand for the operands inside the region.
+        """
 
 class Function:
     """
-    a traced function: a list of arguments in, a list of results out
+    A traced function with a program for each set of argument sizes. It takes and returns lists.
     """
-    def __call__(self, arg0: list[typing.Any]) -> list[typing.Any]: ...
+    def __call__(self, arg0: list[typing.Any]) -> list[typing.Any]:
+        """
+        Calls with a list of tensors, numbers and None, and returns the list of results. The argument list is empty afterwards, which releases tensors early.
+        """
     def __init__(
         self,
         specialize: collections.abc.Callable[..., Program],
         plain: collections.abc.Callable[..., collections.abc.Iterable[typing.Any]],
-    ) -> None: ...
-    def add(self, arg0: Program) -> None: ...
+    ) -> None:
+        """
+        ``specialize(arguments)`` returns the Program for arguments of new sizes. ``plain(arguments)`` computes the results with PyTorch's own calls, for fake tensors and for forward-mode differentiation.
+        """
+    def add(self, arg0: Program) -> None:
+        """
+        Adds a program. The least recently used one is dropped when there are more than 256.
+        """
     def call_with(self, *args: typing.Any) -> list[typing.Any]:
         """
-        the same for arguments that are not in a list
+        Calls with separate arguments, without recording gradients. Returns the list of results.
         """
     @property
-    def programs(self) -> list[Program]: ...
+    def programs(self) -> list[Program]:
+        """
+        The programs, the most recently used first.
+        """
 
 class Placeholder:
     """
-    what a tensor that has no value stands for
+    The identity of a tensor that has no value, in a trace of another framework.
     """
-    def __init__(self, tensor: torch.Tensor) -> None: ...
+    def __init__(self, tensor: torch.Tensor) -> None:
+        """
+        Takes a tensor that has no value.
+        """
     def tensor(self) -> torch.Tensor:
         """
-        another tensor that stands for it
+        Returns another tensor that stands for the same value.
         """
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """
+        A number that identifies the placeholder in this process.
+        """
     @property
     def is_alive(self) -> bool:
         """
-        does anything rest on it?
+        Whether a tensor or a pending call still depends on it.
         """
 
 class ForeignFunction:
     """
-    a function in StableHLO, to be called by nodes
+    A function given as StableHLO text, whose calls are recorded as nodes.
     """
-    def __call__(self, operands: collections.abc.Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
+    def __call__(self, operands: collections.abc.Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """
+        Records a call. Takes pjrt tensors of the operands' dtypes and sizes, and returns the results as tensors.
+        """
     def __init__(
         self,
         label: str,
@@ -281,65 +341,122 @@ class ForeignFunction:
             tuple[typing.Any, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]
         ],
         device: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
+    ) -> None:
+        """
+        ``functions`` is StableHLO text that defines ``name``. ``operands`` and ``results`` are their dtypes and sizes; all arrays are row-major. ``label`` names the function in errors.
+        """
 
 class Seal:
     """
-    what is not to be written: what has a value now
+    The set of tensors that had a value when it was made. While it is set, writes to them raise RuntimeError.
     """
-    def __init__(self) -> None: ...
-    def covers(self, tensor: torch.Tensor) -> bool: ...
+    def __init__(self) -> None:
+        """
+        Makes a seal over every tensor that has a value now.
+        """
+    def covers(self, tensor: torch.Tensor) -> bool:
+        """
+        Returns whether the tensor had a value when the seal was made.
+        """
 
 class Requirement:
     """
-    what a program requires of its data
+    A runtime assertion of an exported program: integers in its data must be at least ``low`` and at most ``high``.
     """
     @property
-    def high(self) -> int: ...
+    def high(self) -> int:
+        """
+        The greatest value allowed.
+        """
     @property
-    def index_error(self) -> bool: ...
+    def index_error(self) -> bool:
+        """
+        Whether an IndexError is raised; otherwise a RuntimeError.
+        """
     @property
-    def low(self) -> int: ...
+    def low(self) -> int:
+        """
+        The least value allowed.
+        """
     @property
-    def message(self) -> str: ...
+    def message(self) -> str:
+        """
+        The error's message. ``{}`` stands for the value, ``{index}`` for its index.
+        """
     @property
-    def op(self) -> str: ...
+    def op(self) -> str:
+        """
+        The ATen op that makes the assertion.
+        """
 
 class ExportedText:
     """
-    a program that leaves this process, as text
+    The StableHLO text of an exported program for one platform.
     """
     @property
-    def composites(self) -> list[tuple[str, str, int]]: ...
+    def composites(self) -> list[tuple[str, str, int]]:
+        """
+        Each composite's name, its implementation and its count.
+        """
     @property
-    def draws(self) -> bool: ...
+    def draws(self) -> bool:
+        """
+        Whether the program draws random numbers, and so takes their state.
+        """
     @property
-    def hints(self) -> set[str]: ...
+    def hints(self) -> set[str]:
+        """
+        Options that a plugin may ignore.
+        """
     @property
-    def options(self) -> dict[str, str | bool | int | float]: ...
+    def options(self) -> dict[str, str | bool | int | float]:
+        """
+        Options of XLA that differ from their defaults, by name.
+        """
     @property
-    def platform(self) -> str: ...
+    def platform(self) -> str:
+        """
+        The platform's name, such as "cpu"; "any" for all others.
+        """
     @property
-    def requirements(self) -> list[Requirement]: ...
+    def requirements(self) -> list[Requirement]:
+        """
+        The runtime assertions, in the order of their results.
+        """
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """
+        The module in StableHLO's text form.
+        """
 
 class ExportedTrace:
     """
-    a trace as a program that leaves this process
+    An exported trace: a text for each platform, and the meaning of its parameters.
     """
     @property
-    def constants(self) -> list[torch.Tensor]: ...
+    def constants(self) -> list[torch.Tensor]:
+        """
+        Tensors that the program takes after its arguments.
+        """
     @property
-    def parameters(self) -> list[int]: ...
+    def parameters(self) -> list[int]:
+        """
+        Indices of the trace's arguments that the program takes.
+        """
     @property
-    def texts(self) -> list[ExportedText]: ...
+    def texts(self) -> list[ExportedText]:
+        """
+        One text for each platform.
+        """
     @property
-    def updated(self) -> list[int]: ...
+    def updated(self) -> list[int]:
+        """
+        Indices of the arguments whose new values are results.
+        """
 
 class FileProgram:
     """
-    a program in a file
+    A program that was opened from a file. Its state is on one pjrt device.
     """
     def __init__(
         self,
@@ -347,20 +464,44 @@ class FileProgram:
         weights: str,
         kernels: collections.abc.Sequence[str],
         device: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
+    ) -> None:
+        """
+        Opens the file at ``path``. ``weights``: a file of separate weights, or "". ``kernels``: folders of kernel libraries. ``device``: a pjrt index. Raises RuntimeError if the file is damaged.
+        """
     def call(
         self, entry: str, arguments: collections.abc.Sequence[torch.Tensor], on_device: bool
-    ) -> list[torch.Tensor]: ...
-    def describe(self) -> str: ...
-    def load_state(self, arg0: str, arg1: bool) -> None: ...
-    def prepare(self, arg0: str) -> None: ...
-    def save_state(self, arg0: str) -> None: ...
-    def set_state(self, name: str, value: torch.Tensor) -> None: ...
-    def state(self, name: str) -> torch.Tensor: ...
+    ) -> list[torch.Tensor]:
+        """
+        Calls an entry with tensors in the order of its signature. Returns its results on the device if ``on_device``, otherwise on the CPU. Raises RuntimeError if dtypes or sizes differ from the signature.
+        """
+    def describe(self) -> str:
+        """
+        Returns the signature as text.
+        """
+    def load_state(self, arg0: str, arg1: bool) -> None:
+        """
+        Reads the state from a safetensors file. If ``arg1``, the file may lack some of it.
+        """
+    def prepare(self, arg0: str) -> None:
+        """
+        Compiles an entry, which the first call would do otherwise.
+        """
+    def save_state(self, arg0: str) -> None:
+        """
+        Writes the state to a safetensors file.
+        """
+    def set_state(self, name: str, value: torch.Tensor) -> None:
+        """
+        Sets a piece of state to the values of a tensor of its dtype and sizes. Raises RuntimeError for frozen state.
+        """
+    def state(self, name: str) -> torch.Tensor:
+        """
+        Returns a copy of a piece of state, on the CPU.
+        """
 
 class Captured:
     """
-    a program and what its state must be like
+    A program with the locations of its state, as ``compile_step`` and ``jit`` call it.
     """
     def __init__(
         self,
@@ -370,57 +511,99 @@ class Captured:
         cleared: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         followers: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         form: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
-    def call(self, arg0: tuple[typing.Any, ...], *args: typing.Any, **kwargs: typing.Any) -> typing.Any: ...
+    ) -> None:
+        """
+        Takes a program and its conditions. ``requires_grad`` has an entry for each argument of the program, the call's before the state: 1, 0, or -1 for either. ``absent`` lists state whose ``.grad`` must be None, ``cleared`` state whose ``.grad`` is released after the call. ``followers`` lists, for each CPU scalar that mirrors a piece of state, the index of that piece. ``form``: 0 returns one result, 1 a tuple, 2 a list.
+        """
+    def call(self, arg0: tuple[typing.Any, ...], *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """
+        Looks up the state in ``arg0``, verifies it and runs the program without running Python. Returns NotImplemented, or calls the fallback in ``arg0``, if the arguments don't fit. Raises RuntimeError if an argument that is updated in place shares memory with another one.
+        """
 
 class Composites:
     """
-    what composites are asked for; equal sets are one object
+    A set of composites that programs keep whole. Equal sets are the same object.
     """
-    def contains(self, arg0: str) -> bool: ...
+    def contains(self, arg0: str) -> bool:
+        """
+        Returns whether the composite of this name is kept.
+        """
     @property
-    def all(self) -> bool: ...
+    def all(self) -> bool:
+        """
+        Whether every composite is kept.
+        """
     @property
-    def names(self) -> set[str]: ...
+    def names(self) -> set[str]:
+        """
+        Names of the composites that are kept.
+        """
     @property
-    def renamed(self) -> dict[str, str]: ...
+    def renamed(self) -> dict[str, str]:
+        """
+        The name that each composite has in a program's text, where it differs.
+        """
 
 class Group:
     """
-    a function that is traced to be one node
+    A function that is traced to become one node: a composite.
     """
-    def __init__(self, operands: collections.abc.Sequence[torch.Tensor]) -> None: ...
+    def __init__(self, operands: collections.abc.Sequence[torch.Tensor]) -> None:
+        """
+        Begins a group with a placeholder for each operand.
+        """
     def end(self) -> None:
         """
-        gives what it has written to its values back
+        Ends the group and restores the previous values of tensors that it wrote to.
         """
     def record(
         self, name: str, attributes: collections.abc.Mapping[str, str], results: collections.abc.Sequence[torch.Tensor]
-    ) -> list[torch.Tensor]: ...
+    ) -> list[torch.Tensor]:
+        """
+        Records the group as one node with this composite name and these attributes in MLIR syntax. Returns its results. Raises RuntimeError if the function draws random numbers.
+        """
     def written(self) -> list[int]:
         """
-        which operands it has written to so far; -1: another tensor
+        Returns the indices of the operands that were written to so far; -1 stands for any other tensor.
         """
     @property
-    def placeholders(self) -> list[torch.Tensor]: ...
+    def placeholders(self) -> list[torch.Tensor]:
+        """
+        Tensors that stand for the operands inside the group.
+        """
 
 class Kernel:
     """
-    who may do a composite; lives for the process
+    A registered kernel, which may replace a composite. It exists until the process ends.
     """
-    def remove(self) -> None: ...
+    def remove(self) -> None:
+        """
+        Removes the kernel. Programs that already call it keep it.
+        """
     @property
-    def composite(self) -> str: ...
+    def composite(self) -> str:
+        """
+        The name of the composite that it replaces.
+        """
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """
+        The name under which ``explain()`` reports it.
+        """
     @property
-    def platform(self) -> str: ...
+    def platform(self) -> str:
+        """
+        The platform that it is for, such as "cpu" or "cuda".
+        """
 
 class FrozenWeight:
     """
-    a convolution's, as programs find it by its number
+    A frozen convolution weight, which programs find by its number.
     """
-    def __init__(self) -> None: ...
+    def __init__(self) -> None:
+        """
+        Makes an entry without a weight.
+        """
     def put(
         self,
         weight: torch.Tensor,
@@ -432,69 +615,118 @@ class FrozenWeight:
         images: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     ) -> None:
         """
-        from now on it is this one, for images of these sizes
+        Sets the weight, of shape (out, in / groups, height, width), for inputs of the sizes ``images``. Calls that are running keep the previous one.
         """
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """
+        The number by which programs find the weight.
+        """
 
 def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float:
     """
-    x + y in a C++ loop; nanoseconds a call
+    Returns the nanoseconds of one ``x + y`` called from C++ whose result is dropped: a mean of ``arg2`` calls.
     """
 
 def _bench_prepare(arg0: torch.Tensor) -> int:
     """
-    nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it
+    Returns the nanoseconds from the read of a tensor with a known graph to the call of execute, which is not made.
     """
 
-def _calls_counts() -> dict[str, int]: ...
+def _calls_counts() -> dict[str, int]:
+    """
+    Returns how many plans of interpreted graphs were made, and how many host arrays the plugin uses in place.
+    """
+
 def add_default_kernel(
     composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]
 ) -> None:
     """
-    one that nobody has to ask for, for the life of the process
+    Registers a kernel that is used unless ``TORCH_PJRT_KERNELS=0`` is set. It can't be removed.
     """
 
-def add_kernel(
-    composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]
-) -> Kernel: ...
+def add_kernel(composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]) -> Kernel:
+    """
+    Registers a kernel for a composite on a platform. ``claim`` is called when a program with the composite is made, and returns the call that replaces it, or None.
+    """
+
 def asked_composites() -> Composites:
     """
-    with the kernels of now; None: none
+    Returns the composites that are kept now, including those of registered kernels; None if there are none.
     """
 
 def assert_zero(violations: torch.Tensor, error: str, message: str) -> None:
     """
-    what must hold whenever the traced function runs
+    Asserts that ``violations``, a tensor of integers or booleans, is zero whenever the traced function runs. Otherwise the exception type named by ``error`` is raised; ``{}`` in ``message`` is the first element that isn't zero, ``{index}`` its index.
     """
 
 @typing.overload
-def attribute(value: bool) -> str: ...
+def attribute(value: bool) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 @typing.overload
-def attribute(value: int) -> str: ...
+def attribute(value: int) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 @typing.overload
-def attribute(value: float) -> str: ...
+def attribute(value: float) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 @typing.overload
-def attribute(arg0: str) -> str: ...
+def attribute(arg0: str) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 @typing.overload
-def attribute(value: list[bool]) -> str: ...
+def attribute(value: list[bool]) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 @typing.overload
-def attribute(value: list[int]) -> str: ...
+def attribute(value: list[int]) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 @typing.overload
-def attribute(value: list[float]) -> str: ...
+def attribute(value: list[float]) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 @typing.overload
-def attribute(arg0: collections.abc.Sequence[str]) -> str: ...
+def attribute(arg0: collections.abc.Sequence[str]) -> str:
+    """
+    Returns a value as an attribute in MLIR syntax.
+    """
+
 def backend_of_processes(
     ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     host: torch._C._distributed_c10d.Backend,
     attendance: Attendance,
-) -> torch._C._distributed_c10d.Backend: ...
-def begin_assertions() -> None:
+) -> torch._C._distributed_c10d.Backend:
     """
-    of a part of a trace that computes its own
+    Returns a process group backend whose collectives are programs of several processes. ``host`` serves the others.
     """
 
-def begin_optimizer_step(arg0: bool) -> None: ...
+def begin_assertions() -> None:
+    """
+    Opens a scope of assertions: a part of a trace that computes its own, such as the body of a loop.
+    """
+
+def begin_optimizer_step(arg0: bool) -> None:
+    """
+    Marks the beginning of an optimizer's step. The argument says whether it is the first, which makes the optimizer's state.
+    """
+
 def begin_processes(
     store: torch.distributed.distributed_c10d.Store,
     rank: typing.SupportsInt | typing.SupportsIndex,
@@ -502,74 +734,138 @@ def begin_processes(
     place_on_host: collections.abc.Callable[[], tuple[int, int]],
 ) -> bool:
     """
-    starts this process's part of a client of several, where the plugin is for GPUs; did it?
+    Starts this process's part of a client that spans several processes. Returns False, and starts nothing, if the plugin is not for GPUs.
     """
 
 def begin_world(size: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
-    makes the first devices a world (Note [World])
+    Makes the first ``size`` devices a world: one process, in which each tensor has a value on each device (Note [World]).
     """
 
-def borrow(arg0: torch.Tensor, arg1: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor | None: ...
+def borrow(arg0: torch.Tensor, arg1: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor | None:
+    """
+    Returns a pjrt tensor over the memory of a CPU tensor, or None if that would need a copy.
+    """
+
 def complete_backend_of_processes(
     backend: torch._C._distributed_c10d.Backend,
     groups: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
-) -> None: ...
+) -> None:
+    """
+    Sets all groups of the same kind, as lists of ranks. The backend's collectives need them.
+    """
+
 def complete_world_backend(
     backend: torch._C._distributed_c10d.Backend,
     groups: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
-) -> None: ...
+) -> None:
+    """
+    Sets all groups of the same kind, as lists of ranks. The backend's collectives need them.
+    """
+
 def composite_names() -> set[str]:
     """
-    those of ops
+    Returns the names of all composites that are ATen ops.
     """
 
 def composites_switch() -> Composites:
     """
-    what was asked for last
+    Returns the set that was last given to set_composites_switch.
     """
 
 def count_fallback(arg0: str) -> bool:
     """
-    counts it; whether it was the first of this op
+    Counts a call of an op that ran on the host. Returns whether it was the first of this op.
     """
 
-def current_device() -> int: ...
+def current_device() -> int:
+    """
+    Returns the index of this thread's current device.
+    """
+
 def default_composites() -> Composites:
     """
-    those that a kernel can claim
+    Returns the composites that a registered kernel can replace.
     """
 
-def default_generator(arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Generator: ...
-def depending(result: torch.Tensor, taken: torch.Tensor) -> torch.Tensor: ...
-def device_count() -> int: ...
+def default_generator(arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Generator:
+    """
+    Returns the random generator of a device.
+    """
+
+def depending(result: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
+    """
+    Returns ``result``, made to depend on ``taken``, so that a program which returns it evaluates the assertions.
+    """
+
+def device_count() -> int:
+    """
+    Returns the number of devices that this process can use. Starts the client.
+    """
+
 def device_index(arg0: typing.SupportsInt | typing.SupportsIndex) -> int:
     """
-    the index, if there is such a device
+    Returns the index. Raises RuntimeError if there is no such device.
     """
 
-def device_properties(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, typing.Any]: ...
+def device_properties(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, typing.Any]:
+    """
+    Returns the kind, the plugin's attributes and ``is_host_memory`` of a device. Raises IndexError if there is none.
+    """
+
 def digest(tensors: collections.abc.Sequence[torch.Tensor]) -> bytes:
     """
-    of the content of tensors on the CPU
+    Returns a digest of the bytes of CPU tensors.
     """
 
-def drop_older_programs() -> None: ...
-def eager() -> bool: ...
-def end_assertions() -> None: ...
-def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None: ...
-def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) -> ExportedTrace: ...
+def drop_older_programs() -> None:
+    """
+    Drops the least recently used half of the compiled programs from memory, not from disk.
+    """
+
+def eager() -> bool:
+    """
+    Returns whether every call runs as soon as it is recorded.
+    """
+
+def end_assertions() -> None:
+    """
+    Closes the innermost scope of assertions.
+    """
+
+def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None:
+    """
+    Marks the end of an optimizer's step, and starts the work that its parameters depend on.
+    """
+
+def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) -> ExportedTrace:
+    """
+    Returns a trace with these results as programs in text form. Nothing is compiled.
+    """
+
 def finish() -> list[str]:
     """
-    waits for all that is under way; gives the errors that nobody was told of
+    Waits for all running work. Returns the messages of runtime assertions that failed and were not raised.
     """
 
-def forget_programs() -> None: ...
-def freezes_convolutions(arg0: typing.Any) -> bool: ...
-def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str: ...
+def forget_programs() -> None:
+    """
+    Drops all compiled programs that nothing uses from memory, and forgets which scalars varied.
+    """
+
+def freezes_convolutions(arg0: typing.Any) -> bool:
+    """
+    Returns whether oneDNN runs convolutions of this dtype whose weight is frozen.
+    """
+
+def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str:
+    """
+    Returns the pending graph of these tensors as text, one call a line.
+    """
+
 def groups_of(group: torch.distributed.distributed_c10d.ProcessGroup) -> tuple[list[int], int]:
     """
-    of a group of the world: all groups of its kind, one behind the other, and their size
+    Returns all groups of the same kind as a group of the world: their ranks in one list, and the size of each.
     """
 
 def hand_over(
@@ -578,39 +874,63 @@ def hand_over(
     key: typing.SupportsInt | typing.SupportsIndex | None = None,
 ) -> tuple[str, list[torch.Tensor]]:
     """
-    a trace as StableHLO: the text, and the constants that @main takes after the inputs
+    Returns a trace as StableHLO: the text, and the constants that ``@main`` takes after the inputs. ``key``: the index of the input that is the random key.
     """
 
 def handler_version(address: typing.SupportsInt | typing.SupportsIndex) -> tuple[int, int]:
     """
-    of XLA's FFI, that the handler was compiled for; (0, 0): it doesn't tell
+    Returns the version (major, minor) of XLA's FFI that a handler was compiled for; (0, 0) if it doesn't report one.
     """
 
-def has_library_convolutions(arg0: typing.Any) -> bool: ...
+def has_library_convolutions(arg0: typing.Any) -> bool:
+    """
+    Returns whether oneDNN runs convolutions of this dtype whose weight is not frozen.
+    """
+
 def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     """
-    is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?
+    Returns whether a call has nothing to compute with: PyTorch is tracing, or an argument is a fake tensor or a symbolic integer.
     """
 
 def has_one_value(tensor: torch.Tensor) -> bool:
     """
-    whether all ranks of the world have the same values of it
+    Returns whether a tensor has the same values on all ranks of the world.
     """
 
 def host_backend(
     host: torch._C._distributed_c10d.Backend, attendance: Attendance
-) -> torch._C._distributed_c10d.Backend: ...
-def host_of(backend: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend: ...
+) -> torch._C._distributed_c10d.Backend:
+    """
+    Returns a process group backend for pjrt tensors that uses ``host``, a backend of CPU tensors.
+    """
+
+def host_of(backend: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend:
+    """
+    Returns the backend of CPU tensors from which a backend for pjrt tensors was made.
+    """
+
 def host_view(arg0: torch.Tensor) -> torch.Tensor:
     """
-    a CPU tensor with the values; over the device's own memory where that is the host's, so not to be written
+    Returns a CPU tensor with the values of a pjrt tensor. It must not be written to: where device memory is the host's, it is the device's own memory.
     """
 
 def if_else(
     predicate: torch.Tensor, operands: collections.abc.Sequence[torch.Tensor], on_true: Region, on_false: Region
-) -> list[torch.Tensor]: ...
-def in_forked_child() -> bool: ...
-def init(arg0: str, arg1: str) -> None: ...
+) -> list[torch.Tensor]:
+    """
+    Records a branch. ``predicate`` is a boolean of one element. Both regions return the same dtypes and sizes. Returns the results of the chosen one.
+    """
+
+def in_forked_child() -> bool:
+    """
+    Returns whether this process was forked from one that used the device, and so can't use it.
+    """
+
+def init(arg0: str, arg1: str) -> None:
+    """
+    Starts the client of the plugin with this name and path. Raises RuntimeError if it can't be loaded or another one is running.
+    """
+
 def is_convolution_worth_a_call(
     dtype: typing.Any,
     multiplications: typing.SupportsInt | typing.SupportsIndex,
@@ -618,143 +938,291 @@ def is_convolution_worth_a_call(
     size: typing.SupportsInt | typing.SupportsIndex,
 ) -> bool:
     """
-    does oneDNN do it right, and save more than a call costs? By the stride and size of the result's last dimension
+    Returns whether oneDNN computes a convolution correctly and saves more time than a call costs. ``stride`` and ``size`` are those of the result's last dimension.
     """
 
 def is_copied(arg0: torch.Tensor) -> bool:
     """
-    would each call of a compiled function copy this argument?
+    Returns whether each call of a compiled function would copy this CPU tensor.
     """
 
-def is_host_memory() -> bool: ...
-def is_initialized() -> bool: ...
-def is_pending(arg0: torch.Tensor) -> bool: ...
+def is_host_memory() -> bool:
+    """
+    Returns whether device memory is the host's memory. Starts the client.
+    """
+
+def is_initialized() -> bool:
+    """
+    Returns whether a client is running.
+    """
+
+def is_pending(arg0: torch.Tensor) -> bool:
+    """
+    Returns whether a pjrt tensor's value is recorded and not yet computed.
+    """
+
 def is_shared(arg0: torch.device) -> bool:
     """
-    is this device of PyTorch's own the plugin's, too?
+    Returns whether this device of PyTorch, such as "cuda:0", is also a device of the plugin.
     """
 
-def keep_accelerator() -> None: ...
-def longer(list: str, values: collections.abc.Sequence[str]) -> str: ...
+def keep_accelerator() -> None:
+    """
+    Keeps PyTorch's accelerator, such as CUDA, as the one that autograd asks. Must be called before "pjrt" is registered.
+    """
+
+def longer(list: str, values: collections.abc.Sequence[str]) -> str:
+    """
+    Appends strings to a list of strings in MLIR syntax.
+    """
+
 def make_composites(arg0: bool, arg1: collections.abc.Set[str], arg2: collections.abc.Mapping[str, str]) -> Composites:
     """
-    None where they ask for none
+    Returns the set with these names (or all composites) and these names in programs; None for the empty set.
     """
 
-def mark_read_only(arg0: typing.Any) -> None: ...
-def metrics() -> dict[str, typing.Any]: ...
-def most_devices() -> int: ...
-def newest_node_id() -> int: ...
+def mark_read_only(arg0: typing.Any) -> None:
+    """
+    Sets the read-only flag of a versioned DLPack capsule. Raises RuntimeError for other capsules.
+    """
+
+def metrics() -> dict[str, typing.Any]:
+    """
+    Returns the counters that ``torch_pjrt.metrics()`` documents.
+    """
+
+def most_devices() -> int:
+    """
+    Returns the number of devices, or an upper bound of it while no client is running.
+    """
+
+def newest_node_id() -> int:
+    """
+    Returns the number of the newest node. Nodes are numbered in the order of recording.
+    """
+
 def node_id(arg0: torch.Tensor) -> int | None:
     """
-    nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no value
+    Returns the number of the node that computes a pjrt tensor; 0 if it was computed already; None if it is a placeholder or has no value.
     """
 
 def per_rank(values: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> torch.Tensor:
     """
-    a 0-d int64 tensor that is values[rank] on each rank of the world
+    Returns a 0-d int64 tensor that is ``values[rank]`` on each rank of the world.
     """
 
 def placeholders_below(tensors: collections.abc.Sequence[torch.Tensor]) -> list[int]:
     """
-    the addresses of the placeholders that the tensors rest on
+    Returns the addresses of the placeholders that these tensors depend on.
     """
 
-def platform_name() -> str: ...
-def platform_version() -> str: ...
-def plugin() -> tuple[str, str]: ...
-def plugin_memory(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, int]: ...
+def platform_name() -> str:
+    """
+    Returns the plugin's platform name, such as "cpu" or "cuda". Starts the client.
+    """
+
+def platform_version() -> str:
+    """
+    Returns the plugin's version text. Starts the client.
+    """
+
+def plugin() -> tuple[str, str]:
+    """
+    Returns the plugin's name and path. Starts the client.
+    """
+
+def plugin_memory(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, int]:
+    """
+    Returns the plugin's own memory statistics of a device, in bytes unless the name says otherwise.
+    """
+
 def process() -> tuple[int, int] | None:
     """
-    which of how many processes have the client together; None where it is this one's alone
+    Returns the index of this process and the number of processes that share the client; None if it is this process's alone.
     """
 
 def promised_equal(tensor: torch.Tensor) -> torch.Tensor:
     """
-    the same values, said to be equal on all ranks of the world: whoever reads them compares
+    Returns the same values, marked as equal on all ranks of the world. A read compares them, and raises RuntimeError if they differ.
     """
 
 def register_handler(target: str, address: typing.SupportsInt | typing.SupportsIndex, place: str) -> None:
     """
-    with the plugin that the program being made is for
+    Registers a handler of XLA's FFI with the plugin, under the name ``target``. ``place`` says where it was found. Raises RuntimeError unless a kernel is being asked for its claim.
     """
 
-def reset_metrics() -> None: ...
-def rests_on(tensor: torch.Tensor, others: collections.abc.Sequence[torch.Tensor]) -> bool: ...
+def reset_metrics() -> None:
+    """
+    Sets every counter to zero.
+    """
+
+def rests_on(tensor: torch.Tensor, others: collections.abc.Sequence[torch.Tensor]) -> bool:
+    """
+    Returns whether ``tensor`` was computed from one of the others.
+    """
+
 def run_backward(
     engine: collections.abc.Callable[..., typing.Any], args: tuple[typing.Any, ...], how: dict[str, typing.Any]
 ) -> typing.Any:
     """
-    calls the autograd engine: roots first (Note [Backward])
+    Calls the autograd engine with ``args``, the roots first, and keyword arguments ``how`` (Note [Backward]).
     """
 
-def seal() -> Seal | None: ...
-def set_accelerator_here(arg0: bool) -> bool: ...
-def set_compile_policy(arg0: str) -> None: ...
-def set_composites_switch(asked: Composites) -> None: ...
-def set_device(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
-def set_eager(arg0: bool) -> None: ...
+def seal() -> Seal | None:
+    """
+    Returns this thread's seal, or None.
+    """
+
+def set_accelerator_here(arg0: bool) -> bool:
+    """
+    Makes "pjrt" the accelerator in this thread, or undoes it. Returns the previous setting.
+    """
+
+def set_compile_policy(arg0: str) -> None:
+    """
+    Sets when graphs are compiled, by a value of ``TORCH_PJRT_COMPILE``. Raises RuntimeError for any other name.
+    """
+
+def set_composites_switch(asked: Composites) -> None:
+    """
+    Sets which composites are kept in programs that are recorded from now on.
+    """
+
+def set_device(arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    Sets this thread's current device. A negative index changes nothing.
+    """
+
+def set_eager(arg0: bool) -> None:
+    """
+    Sets whether every call runs as soon as it is recorded.
+    """
+
 def set_foreign_trace(
     value_needed: collections.abc.Callable[[int, str], str],
     before_write: collections.abc.Callable[[torch.Tensor, str], None],
 ) -> None:
     """
-    who is asked where torch code is in the middle of another framework's trace
+    Sets the callbacks for torch code inside another framework's trace. ``value_needed(address, cause)`` returns the error to raise when a placeholder's value is read, or "". ``before_write(tensor, op)`` raises if the tensor may not be written.
     """
 
-def set_location(arg0: str, arg1: typing.SupportsInt | typing.SupportsIndex) -> None: ...
-def set_program_listener(arg0: collections.abc.Callable[[str, str], None]) -> None: ...
+def set_location(arg0: str, arg1: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    Overrides user_location() in this thread; an empty file ends that.
+    """
+
+def set_program_listener(arg0: collections.abc.Callable[[str, str], None]) -> None:
+    """
+    Sets the callback for each program that is about to be compiled. It takes the graph and the StableHLO text.
+    """
+
 def set_python_sources(
     plugins: collections.abc.Callable[[], list[tuple[str, str]]], decompose: collections.abc.Callable[..., typing.Any]
 ) -> None:
     """
-    what the core asks of the package
+    Sets the callbacks of the core: ``plugins()`` returns names and paths of installed plugins, ``decompose`` PyTorch's decomposition of an op.
     """
 
-def set_run_listener(arg0: collections.abc.Callable[[str], None]) -> None: ...
-def set_seal(seal: Seal | None) -> None: ...
-def set_strict(arg0: bool) -> None: ...
-def set_tracing(arg0: bool) -> None: ...
+def set_run_listener(arg0: collections.abc.Callable[[str], None]) -> None:
+    """
+    Sets the callback for each program that is about to run. It takes the StableHLO text.
+    """
+
+def set_seal(seal: Seal | None) -> None:
+    """
+    Sets this thread's seal; None removes it.
+    """
+
+def set_strict(arg0: bool) -> None:
+    """
+    Sets whether host fallbacks raise.
+    """
+
+def set_tracing(arg0: bool) -> None:
+    """
+    Sets whether this thread traces a function.
+    """
+
 def set_truth_source(truth: collections.abc.Callable[[torch.Tensor], bool | None]) -> None:
     """
-    who is asked about branches on what is traced
+    Sets the callback for branches on traced tensors. It returns the side to take, or None to refuse.
     """
 
 def snapshot(arg0: torch.Tensor) -> torch.Tensor | None:
     """
-    a tensor over the same memory, as it stays when the given one is written to
+    Returns a tensor over the same memory, which keeps its values when the given one is written to. Returns None if the tensor doesn't own its memory or this PyTorch has no such hook.
     """
 
 def stablehlo(
     tensors: collections.abc.Sequence[torch.Tensor], for_cpu: bool = False, knows_composites: bool = True
-) -> str: ...
-def start_all(arg0: str) -> None: ...
-def start_log() -> None: ...
-def stop_log() -> None: ...
-def stop_other_threads() -> None: ...
-def strict() -> bool: ...
-def sync(arg0: collections.abc.Sequence[torch.Tensor], arg1: str) -> None: ...
+) -> str:
+    """
+    Returns the StableHLO module that computes these tensors. ``for_cpu``: with the lowerings specific to XLA:CPU. ``knows_composites``: composites are ``stablehlo.composite``; otherwise calls.
+    """
+
+def start_all(arg0: str) -> None:
+    """
+    Starts all pending work on every device. The cause is counted in ``metrics()["syncs_by_cause"]``.
+    """
+
+def start_log() -> None:
+    """
+    Starts the log that ``explain()`` reads.
+    """
+
+def stop_log() -> None:
+    """
+    Stops the log.
+    """
+
+def stop_other_threads() -> None:
+    """
+    Prepares for the end of the interpreter: other threads that return from the engine stop there.
+    """
+
+def strict() -> bool:
+    """
+    Returns whether host fallbacks raise.
+    """
+
+def sync(arg0: collections.abc.Sequence[torch.Tensor], arg1: str) -> None:
+    """
+    Starts the pending work that pjrt tensors depend on, without waiting. The cause is counted in ``metrics()["syncs_by_cause"]``.
+    """
+
 def take_assertions() -> torch.Tensor | None:
     """
-    a tensor that depends on all that was asserted
+    Returns a tensor that depends on every assertion of the scope, and clears them. Returns None if there are none.
     """
 
-def take_log() -> list[dict[str, typing.Any]]: ...
+def take_log() -> list[dict[str, typing.Any]]:
+    """
+    Returns the log's entries as dictionaries, oldest first, and empties it.
+    """
+
 def tracing() -> bool:
     """
-    is a function being traced in this thread?
+    Returns whether this thread traces a function. Then an op that would run on the host raises.
     """
 
-def user_location() -> tuple[str, int]: ...
+def user_location() -> tuple[str, int]:
+    """
+    Returns the file and line of the user's code that is being executed; an empty file if there is none.
+    """
+
 def values_of_rank(tensor: torch.Tensor, rank: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
     """
-    a copy on the CPU of what one rank of the world has
+    Returns a copy on the CPU of a tensor's values on one rank of the world.
     """
 
-def wait(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+def wait(arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    Waits for the work that was started on a device.
+    """
+
 def ways(tensors: collections.abc.Sequence[torch.Tensor]) -> list[tuple[str, str]]:
     """
-    the pending calls that they depend on, and what does each: a rule, a decomposition or a kernel
+    Returns the name of each pending call that these tensors depend on, and what executes it: a rule, a decomposition or a kernel.
     """
 
 def while_loop(
@@ -762,16 +1230,24 @@ def while_loop(
     carried: typing.SupportsInt | typing.SupportsIndex,
     condition: Region,
     body: Region,
-) -> list[torch.Tensor]: ...
+) -> list[torch.Tensor]:
+    """
+    Records a loop. The first ``carried`` operands change from iteration to iteration. ``condition`` returns a boolean of one element, ``body`` the next carried values. Returns their final values.
+    """
+
 def world_backend(
     ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
-) -> torch._C._distributed_c10d.Backend: ...
+) -> torch._C._distributed_c10d.Backend:
+    """
+    Returns a process group backend for a group of ranks of the world.
+    """
+
 def world_size() -> int:
     """
-    on how many devices a tensor lies
+    Returns the number of ranks of the world; 1 without one.
     """
 
 def write_protected(arg0: torch.Tensor) -> torch.Tensor | None:
     """
-    a tensor over the same memory; a write copies it first, and counts it
+    Returns a tensor over the same memory. A write to it copies the memory first and is counted in ``metrics()["copies_on_write"]``. Returns None if this PyTorch has no such hook.
     """

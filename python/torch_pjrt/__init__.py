@@ -114,6 +114,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"torch_pjrt.{_LATE[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    """Lists the names of ``_LATE``, too, so that ``help(torch_pjrt)`` and completion show them."""
+    return sorted({*globals(), *_LATE})
+
+
 def init(plugin: str | None = None) -> None:
     """Starts the PJRT client now, instead of at the first use of data.
 

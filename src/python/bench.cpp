@@ -128,23 +128,35 @@ class BareProgram {
 }  // namespace
 
 void bind_bench(py::module_& m) {
-  m.def("_bench_add", &add_loop, "x + y in a C++ loop; nanoseconds a call");
+  m.def("_bench_add", &add_loop,
+        "Returns the nanoseconds of one ``x + y`` called from C++ whose result is dropped: a mean of ``arg2`` calls.");
   m.def(
       "_bench_prepare",
       [](const at::Tensor& tensor) {
         return engine::LazyEngine::instance().prepare_only({&device::storage_of(tensor)->cell});
       },
-      "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
-  m.def("_calls_counts", [] {  // plans made for interpreted runs; host arrays passed to the plugin
-    const pjrt::Client& client = engine::Session::instance().client();
-    return std::map<std::string, uint64_t>{{"plans_made", engine::CallsPlan::made()},
-                                           {"buffers_handed_over", client.handed_over()}};
-  });
-  py::class_<BareProgram>(m, "BareProgram", "a StableHLO program through bare PJRT, for comparison")
-      .def(py::init<const std::string&>())
-      .def("set_arguments", &BareProgram::set_arguments)
-      .def("execute", &BareProgram::execute)
-      .def("call", &BareProgram::call, "nanoseconds of making buffers, executing and destroying them");
+      "Returns the nanoseconds from the read of a tensor with a known graph to the call of execute, which is not "
+      "made.");
+  m.def(
+      "_calls_counts",
+      [] {  // plans made for interpreted runs; host arrays passed to the plugin
+        const pjrt::Client& client = engine::Session::instance().client();
+        return std::map<std::string, uint64_t>{{"plans_made", engine::CallsPlan::made()},
+                                               {"buffers_handed_over", client.handed_over()}};
+      },
+      "Returns how many plans of interpreted graphs were made, and how many host arrays the plugin uses in place.");
+  py::class_<BareProgram>(m, "BareProgram",
+                          "A StableHLO program called through the PJRT C API alone: the reference of ``./dev bench``.")
+      .def(py::init<const std::string&>(),
+           "Compiles StableHLO text for the current client; in a world, for all of its devices.")
+      .def("set_arguments", &BareProgram::set_arguments,
+           "Uploads CPU tensors as arguments. Entry i of the second list is the result that may be written over "
+           "argument i, or -1.")
+      .def("execute", &BareProgram::execute,
+           "Returns the seconds of one execution, including the wait for its results.")
+      .def("call", &BareProgram::call,
+           "Returns the nanoseconds of one call that makes buffers over CPU tensors, executes, waits and destroys the "
+           "buffers: a mean of ``arg1`` calls.");
 }
 
 }  // namespace tpjrt::python

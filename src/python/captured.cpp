@@ -190,12 +190,21 @@ class Captured {
 }  // namespace
 
 void bind_captured(py::module_& m) {
-  py::class_<Captured>(m, "Captured", "a program and what its state must be like")
-      .def(py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>,
-                    std::vector<size_t>, int>(),
-           py::arg("program"), py::arg("requires_grad"), py::arg("absent"), py::arg("cleared"), py::arg("followers"),
-           py::arg("form"))
-      .def("call", &Captured::call);
+  py::class_<Captured>(m, "Captured",
+                       "A program with the locations of its state, as ``compile_step`` and ``jit`` call it.")
+      .def(
+          py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>,
+                   std::vector<size_t>, int>(),
+          py::arg("program"), py::arg("requires_grad"), py::arg("absent"), py::arg("cleared"), py::arg("followers"),
+          py::arg("form"),
+          "Takes a program and its conditions. ``requires_grad`` has an entry for each argument of the program, the "
+          "call's before the state: 1, 0, or -1 for either. ``absent`` lists state whose ``.grad`` must be None, "
+          "``cleared`` state whose ``.grad`` is released after the call. ``followers`` lists, for each CPU scalar that "
+          "mirrors a piece of state, the index of that piece. ``form``: 0 returns one result, 1 a tuple, 2 a list.")
+      .def("call", &Captured::call,
+           "Looks up the state in ``arg0``, verifies it and runs the program without running Python. Returns "
+           "NotImplemented, or calls the fallback in ``arg0``, if the arguments don't fit. Raises RuntimeError if an "
+           "argument that is updated in place shares memory with another one.");
 }
 
 }  // namespace tpjrt::python

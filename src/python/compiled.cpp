@@ -183,49 +183,83 @@ class Function {
 void bind_compiled(py::module_& m) {
   m.def(
       "has_no_values", [](const Objects& arguments) { return has_no_values(items_of(arguments)); },
-      "is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?");
-  m.def("begin_assertions", &device::begin_assertions, "of a part of a trace that computes its own");
-  m.def("end_assertions", &device::end_assertions);
+      "Returns whether a call has nothing to compute with: PyTorch is tracing, or an argument is a fake tensor or a "
+      "symbolic integer.");
+  m.def("begin_assertions", &device::begin_assertions,
+        "Opens a scope of assertions: a part of a trace that computes its own, such as the body of a loop.");
+  m.def("end_assertions", &device::end_assertions, "Closes the innermost scope of assertions.");
   m.def("assert_zero", &device::assert_zero, py::arg("violations"), py::arg("error"), py::arg("message"),
-        "what must hold whenever the traced function runs");
+        "Asserts that ``violations``, a tensor of integers or booleans, is zero whenever the traced function runs. "
+        "Otherwise the exception type named by ``error`` is raised; ``{}`` in ``message`` is the first element that "
+        "isn't zero, ``{index}`` its index.");
   m.def(
       "take_assertions",
       []() -> std::optional<at::Tensor> {
         const at::Tensor token = device::take_assertions();
         return token.defined() ? std::optional(token) : std::nullopt;
       },
-      "a tensor that depends on all that was asserted");
-  m.def("depending", &device::depending, py::arg("result"), py::arg("taken"));
-  py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
-      .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
-  py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
-      .def(py::init<std::optional<c10::DeviceIndex>>(), py::arg("device") = std::nullopt)
+      "Returns a tensor that depends on every assertion of the scope, and clears them. Returns None if there are "
+      "none.");
+  m.def(
+      "depending", &device::depending, py::arg("result"), py::arg("taken"),
+      "Returns ``result``, made to depend on ``taken``, so that a program which returns it evaluates the assertions.");
+  py::class_<Program, std::shared_ptr<Program>>(
+      m, "Program", "A traced function, compiled for arguments of given dtypes, sizes and strides.")
+      .def_property_readonly(
+          "mutated", [](const Program& p) { return p.graph->mutated(); },
+          "Indices of the arguments that a call updates in place.");
+  py::class_<Trace>(
+      m, "Trace",
+      "Records a function: first placeholders for its arguments, then the calls made on them, then the program.")
+      .def(py::init<std::optional<c10::DeviceIndex>>(), py::arg("device") = std::nullopt,
+           "Begins a trace on the pjrt device with this index. Default: the current one.")
       .def("tensor", &add_tensor, py::arg("device"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"),
-           py::arg("conjugate") = false, py::arg("negative") = false)
-      .def("number", [](Trace& trace, py::handle value) { trace.add_number(given_of(value.ptr()).number); })
-      .def("changed", &Trace::changed, "of each argument: has its memory a new value?")
-      .def("reached", &Trace::reached, "of each argument: do these tensors depend on its first value?")
-      .def("alias", &Trace::alias)
-      .def_static("same", &engine::is_same, "were two tensors computed in the same way from the same values?")
-      .def_static("is_known", &engine::is_known, "is the tensor's value the same in every call?")
-      .def("keep", &Trace::keep, "lets go of arguments that nothing depends on")
+           py::arg("conjugate") = false, py::arg("negative") = false,
+           "Adds a tensor argument. Returns its placeholder, a pjrt tensor with this dtype, these sizes and strides.")
+      .def(
+          "number", [](Trace& trace, py::handle value) { trace.add_number(given_of(value.ptr()).number); },
+          "Adds a Python bool, int or float as an argument.")
+      .def("changed", &Trace::changed, "Returns for each argument whether its memory has a new value.")
+      .def("reached", &Trace::reached,
+           "Returns for each argument whether the given tensors depend on its initial value.")
+      .def("alias", &Trace::alias, "Returns another tensor with the initial value of the argument with this index.")
+      .def_static("same", &engine::is_same,
+                  "Returns whether two tensors were computed in the same way from the same values.")
+      .def_static("is_known", &engine::is_known, "Returns whether a tensor has the same value in every call.")
+      .def("keep", &Trace::keep, "Removes the arguments that nothing depends on.")
       .def("compile", &compile, py::arg("results"), py::arg("devices"), py::arg("random_device"),
-           py::arg("also") = std::vector<at::Tensor>());
-  py::class_<engine::Region>(m, "Region", "a part of a trace that is repeated or chosen")
-      .def(py::init<const std::vector<at::Tensor>&>(), py::arg("operands"))
-      .def_property_readonly("placeholders", &engine::Region::placeholders)
-      .def("finish", &engine::Region::finish, py::arg("results"));
+           py::arg("also") = std::vector<at::Tensor>(),
+           "Compiles the trace, which is empty afterwards. ``devices`` has the device of each result that is a tensor. "
+           "``random_device``: the device whose generator random calls use. ``also``: values that are computed without "
+           "being results. Raises RuntimeError if XLA refuses the program.");
+  py::class_<engine::Region>(m, "Region", "A part of a trace that becomes the body of a loop or one side of a branch.")
+      .def(py::init<const std::vector<at::Tensor>&>(), py::arg("operands"),
+           "Begins a region with a placeholder for each operand.")
+      .def_property_readonly("placeholders", &engine::Region::placeholders,
+                             "Tensors that stand for the operands inside the region.")
+      .def("finish", &engine::Region::finish, py::arg("results"), "Ends the region with these results.");
   m.def("while_loop", &engine::while_loop, py::arg("operands"), py::arg("carried"), py::arg("condition"),
-        py::arg("body"));
-  m.def("if_else", &engine::if_else, py::arg("predicate"), py::arg("operands"), py::arg("on_true"),
-        py::arg("on_false"));
-  py::class_<Function> function(m, "Function", py::dynamic_attr(),
-                                "a traced function: a list of arguments in, a list of results out");
-  function.def(py::init<Function::Specialize, Function::Plain>(), py::arg("specialize"), py::arg("plain"))
-      .def("__call__", &Function::call)
-      .def("call_with", &Function::call_with, "the same for arguments that are not in a list")
-      .def("add", &Function::add)
-      .def_property_readonly("programs", &Function::programs);
+        py::arg("body"),
+        "Records a loop. The first ``carried`` operands change from iteration to iteration. ``condition`` returns a "
+        "boolean of one element, ``body`` the next carried values. Returns their final values.");
+  m.def("if_else", &engine::if_else, py::arg("predicate"), py::arg("operands"), py::arg("on_true"), py::arg("on_false"),
+        "Records a branch. ``predicate`` is a boolean of one element. Both regions return the same dtypes and sizes. "
+        "Returns the results of the chosen one.");
+  py::class_<Function> function(
+      m, "Function", py::dynamic_attr(),
+      "A traced function with a program for each set of argument sizes. It takes and returns lists.");
+  function
+      .def(py::init<Function::Specialize, Function::Plain>(), py::arg("specialize"), py::arg("plain"),
+           "``specialize(arguments)`` returns the Program for arguments of new sizes. ``plain(arguments)`` computes "
+           "the results with PyTorch's own calls, for fake tensors and for forward-mode differentiation.")
+      .def("__call__", &Function::call,
+           "Calls with a list of tensors, numbers and None, and returns the list of results. The argument list is "
+           "empty afterwards, which releases tensors early.")
+      .def("call_with", &Function::call_with,
+           "Calls with separate arguments, without recording gradients. Returns the list of results.")
+      .def("add", &Function::add,
+           "Adds a program. The least recently used one is dropped when there are more than 256.")
+      .def_property_readonly("programs", &Function::programs, "The programs, the most recently used first.");
 }
 
 }  // namespace tpjrt::python

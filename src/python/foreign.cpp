@@ -30,13 +30,16 @@ std::vector<graph::TypePtr> contiguous_types(const std::vector<DtypeAndSizes>& f
 }  // namespace
 
 void bind_foreign(py::module_& m) {
-  py::class_<engine::Placeholder>(m, "Placeholder", "what a tensor that has no value stands for")
-      .def(py::init<const at::Tensor&>(), py::arg("tensor"))
-      .def_property_readonly("address", &engine::Placeholder::address)
-      .def("tensor", &engine::Placeholder::tensor, "another tensor that stands for it")
-      .def_property_readonly("is_alive", &engine::Placeholder::is_alive, "does anything rest on it?");
+  py::class_<engine::Placeholder>(m, "Placeholder",
+                                  "The identity of a tensor that has no value, in a trace of another framework.")
+      .def(py::init<const at::Tensor&>(), py::arg("tensor"), "Takes a tensor that has no value.")
+      .def_property_readonly("address", &engine::Placeholder::address,
+                             "A number that identifies the placeholder in this process.")
+      .def("tensor", &engine::Placeholder::tensor, "Returns another tensor that stands for the same value.")
+      .def_property_readonly("is_alive", &engine::Placeholder::is_alive,
+                             "Whether a tensor or a pending call still depends on it.");
   m.def("placeholders_below", &engine::placeholders_below, py::arg("tensors"),
-        "the addresses of the placeholders that the tensors rest on");
+        "Returns the addresses of the placeholders that these tensors depend on.");
   m.def(
       "hand_over",
       [](const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results, std::optional<size_t> key) {
@@ -44,8 +47,10 @@ void bind_foreign(py::module_& m) {
         return std::make_pair(module.text, module.constants);
       },
       py::arg("inputs"), py::arg("results"), py::arg("key") = std::nullopt,
-      "a trace as StableHLO: the text, and the constants that @main takes after the inputs");
-  py::class_<engine::ForeignFunction>(m, "ForeignFunction", "a function in StableHLO, to be called by nodes")
+      "Returns a trace as StableHLO: the text, and the constants that ``@main`` takes after the inputs. ``key``: the "
+      "index of the input that is the random key.");
+  py::class_<engine::ForeignFunction>(m, "ForeignFunction",
+                                      "A function given as StableHLO text, whose calls are recorded as nodes.")
       .def(py::init([](const std::string& label, std::string name, std::string functions,
                        const std::vector<DtypeAndSizes>& operands, const std::vector<DtypeAndSizes>& results,
                        int device) {
@@ -53,20 +58,38 @@ void bind_foreign(py::module_& m) {
                                             contiguous_types(results), static_cast<c10::DeviceIndex>(device));
            }),
            py::arg("label"), py::arg("name"), py::arg("functions"), py::arg("operands"), py::arg("results"),
-           py::arg("device"))
-      .def("__call__", &engine::ForeignFunction::call, py::arg("operands"));
+           py::arg("device"),
+           "``functions`` is StableHLO text that defines ``name``. ``operands`` and ``results`` are their dtypes and "
+           "sizes; all arrays are row-major. ``label`` names the function in errors.")
+      .def("__call__", &engine::ForeignFunction::call, py::arg("operands"),
+           "Records a call. Takes pjrt tensors of the operands' dtypes and sizes, and returns the results as tensors.");
   m.def("set_foreign_trace", &set_foreign_trace, py::arg("value_needed"), py::arg("before_write"),
-        "who is asked where torch code is in the middle of another framework's trace");
-  m.def("rests_on", &engine::rests_on, py::arg("tensor"), py::arg("others"));
-  py::class_<device::Seal, std::shared_ptr<device::Seal>>(m, "Seal", "what is not to be written: what has a value now")
-      .def(py::init<>())
-      .def("covers", &device::Seal::covers, py::arg("tensor"));
+        "Sets the callbacks for torch code inside another framework's trace. ``value_needed(address, cause)`` returns "
+        "the "
+        "error to raise when a placeholder's value is read, or \"\". ``before_write(tensor, op)`` raises if the tensor "
+        "may "
+        "not be written.");
+  m.def("rests_on", &engine::rests_on, py::arg("tensor"), py::arg("others"),
+        "Returns whether ``tensor`` was computed from one of the others.");
+  py::class_<device::Seal, std::shared_ptr<device::Seal>>(
+      m, "Seal",
+      "The set of tensors that had a value when it was made. While it is set, writes to them raise RuntimeError.")
+      .def(py::init<>(), "Makes a seal over every tensor that has a value now.")
+      .def("covers", &device::Seal::covers, py::arg("tensor"),
+           "Returns whether the tensor had a value when the seal was made.");
   using Seal = std::optional<std::shared_ptr<device::Seal>>;
-  m.def("seal", [] { return device::seal() ? Seal(device::seal()) : std::nullopt; });
-  m.def("set_seal", [](const Seal& seal) { device::set_seal(seal.value_or(nullptr)); }, py::arg("seal"));
+  m.def(
+      "seal", [] { return device::seal() ? Seal(device::seal()) : std::nullopt; },
+      "Returns this thread's seal, or None.");
+  m.def(
+      "set_seal", [](const Seal& seal) { device::set_seal(seal.value_or(nullptr)); }, py::arg("seal"),
+      "Sets this thread's seal; None removes it.");
   m.def("write_protected", &device::write_protected,
-        "a tensor over the same memory; a write copies it first, and counts it");
-  m.def("snapshot", &device::snapshot, "a tensor over the same memory, as it stays when the given one is written to");
+        "Returns a tensor over the same memory. A write to it copies the memory first and is counted in "
+        "``metrics()[\"copies_on_write\"]``. Returns None if this PyTorch has no such hook.");
+  m.def("snapshot", &device::snapshot,
+        "Returns a tensor over the same memory, which keeps its values when the given one is written to. Returns None "
+        "if the tensor doesn't own its memory or this PyTorch has no such hook.");
 }
 
 }  // namespace tpjrt::python

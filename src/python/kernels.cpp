@@ -78,14 +78,18 @@ XLA_FFI_Handler* handler_at(uintptr_t address) { return reinterpret_cast<XLA_FFI
 
 void bind_kernels(py::module& m) {
   py::class_<kernels::Kernel, std::unique_ptr<kernels::Kernel, py::nodelete>>(
-      m, "Kernel", "who may do a composite; lives for the process")
-      .def_property_readonly("composite", &kernels::Kernel::composite)
-      .def_property_readonly("platform", &kernels::Kernel::platform)
-      .def_property_readonly("label", &kernels::Kernel::label)
-      .def("remove", [](const kernels::Kernel& kernel) { kernels::remove(&kernel); });
-  py::class_<kernels::FrozenWeight>(m, "FrozenWeight", "a convolution's, as programs find it by its number")
-      .def(py::init<>())
-      .def_property_readonly("number", &kernels::FrozenWeight::number)
+      m, "Kernel", "A registered kernel, which may replace a composite. It exists until the process ends.")
+      .def_property_readonly("composite", &kernels::Kernel::composite, "The name of the composite that it replaces.")
+      .def_property_readonly("platform", &kernels::Kernel::platform,
+                             "The platform that it is for, such as \"cpu\" or \"cuda\".")
+      .def_property_readonly("label", &kernels::Kernel::label, "The name under which ``explain()`` reports it.")
+      .def(
+          "remove", [](const kernels::Kernel& kernel) { kernels::remove(&kernel); },
+          "Removes the kernel. Programs that already call it keep it.");
+  py::class_<kernels::FrozenWeight>(m, "FrozenWeight",
+                                    "A frozen convolution weight, which programs find by its number.")
+      .def(py::init<>(), "Makes an entry without a weight.")
+      .def_property_readonly("number", &kernels::FrozenWeight::number, "The number by which programs find the weight.")
       .def(
           "put",
           [](kernels::FrozenWeight& self, const at::Tensor& weight, std::optional<at::Tensor> bias,
@@ -94,7 +98,9 @@ void bind_kernels(py::module& m) {
             self.put(weight, std::move(bias), {stride, padding, dilation, groups}, images);
           },
           py::arg("weight"), py::arg("bias"), py::arg("stride"), py::arg("padding"), py::arg("dilation"),
-          py::arg("groups"), py::arg("images"), "from now on it is this one, for images of these sizes");
+          py::arg("groups"), py::arg("images"),
+          "Sets the weight, of shape (out, in / groups, height, width), for inputs of the sizes ``images``. Calls that "
+          "are running keep the previous one.");
   m.def(
       "digest",
       [](const std::vector<at::Tensor>& tensors) {
@@ -105,7 +111,7 @@ void bind_kernels(py::module& m) {
         }
         return py::bytes(reinterpret_cast<const char*>(made.data()), sizeof made);
       },
-      py::arg("tensors"), "of the content of tensors on the CPU");
+      py::arg("tensors"), "Returns a digest of the bytes of CPU tensors.");
   m.def(
       "add_kernel",
       [](std::string composite, std::string platform, std::string label,
@@ -113,8 +119,9 @@ void bind_kernels(py::module& m) {
         return kernels::add(std::make_unique<const PythonKernel>(std::move(composite), std::move(platform),
                                                                  std::move(label), std::move(claim)));
       },
-      py::return_value_policy::reference, py::arg("composite"), py::arg("platform"), py::arg("label"),
-      py::arg("claim"));
+      py::return_value_policy::reference, py::arg("composite"), py::arg("platform"), py::arg("label"), py::arg("claim"),
+      "Registers a kernel for a composite on a platform. ``claim`` is called when a program with the composite is "
+      "made, and returns the call that replaces it, or None.");
   m.def(
       "add_default_kernel",
       [](std::string composite, std::string platform, std::string label,
@@ -123,14 +130,16 @@ void bind_kernels(py::module& m) {
                                                                   std::move(label), std::move(claim)));
       },
       py::arg("composite"), py::arg("platform"), py::arg("label"), py::arg("claim"),
-      "one that nobody has to ask for, for the life of the process");
+      "Registers a kernel that is used unless ``TORCH_PJRT_KERNELS=0`` is set. It can't be removed.");
   m.def(
       "handler_version",
       [](uintptr_t address) {
         const pjrt::FfiVersion version = pjrt::version_of(handler_at(address));
         return std::make_pair(version.major, version.minor);
       },
-      py::arg("address"), "of XLA's FFI, that the handler was compiled for; (0, 0): it doesn't tell");
+      py::arg("address"),
+      "Returns the version (major, minor) of XLA's FFI that a handler was compiled for; (0, 0) if it doesn't report "
+      "one.");
   m.def(
       "register_handler",
       [](const std::string& target, uintptr_t address, const std::string& place) {
@@ -139,7 +148,9 @@ void bind_kernels(py::module& m) {
         pjrt::register_handler(claiming->client(), target, handler_at(address));
         pjrt::add_place(target, place);
       },
-      py::arg("target"), py::arg("address"), py::arg("place"), "with the plugin that the program being made is for");
+      py::arg("target"), py::arg("address"), py::arg("place"),
+      "Registers a handler of XLA's FFI with the plugin, under the name ``target``. ``place`` says where it was found. "
+      "Raises RuntimeError unless a kernel is being asked for its claim.");
 }
 
 }  // namespace tpjrt::python

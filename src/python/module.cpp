@@ -113,87 +113,143 @@ PYBIND11_MODULE(_C, m) {
   install_profiler();
   auto& session = engine::Session::instance();
   auto& engine = engine::LazyEngine::instance();
-  m.def("set_truth_source", &set_truth_source, py::arg("truth"), "who is asked about branches on what is traced");
+  m.def("set_truth_source", &set_truth_source, py::arg("truth"),
+        "Sets the callback for branches on traced tensors. It returns the side to take, or None to refuse.");
   m.def("set_python_sources", &set_python_sources, py::arg("plugins"), py::arg("decompose"),
-        "what the core asks of the package");
-  m.def("keep_accelerator", &device::keep_accelerator);
-  m.def("set_accelerator_here", &device::set_accelerator_here);
-  m.def("init", [&session](const std::string& name, const std::string& path) { session.init({name, path}); });
-  m.def("is_initialized", [&session] { return session.started_client() != nullptr; });
-  m.def("platform_name", [&session] { return session.client().platform_name(); });
-  m.def("platform_version", [&session] { return session.client().platform_version(); });
-  m.def("plugin", [&session] { return std::make_pair(session.plugin().name, session.plugin().path); });
-  m.def("most_devices", [&session] { return static_cast<int>(session.most_devices()); });
-  m.def("device_count", [&session] { return static_cast<int>(session.device_count()); });
-  m.def("device_properties", [&session](size_t index) -> py::typing::Dict<std::string, py::object> {
-    const auto& device = session.client().devices().at(index);
-    py::dict properties;
-    properties["kind"] = device.kind;
-    properties["attributes"] = device.attributes;
-    properties["is_host_memory"] = session.client().is_host_memory();
-    return properties;
-  });
-  m.def("plugin_memory", [&engine](int index) { return engine.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
+        "Sets the callbacks of the core: ``plugins()`` returns names and paths of installed plugins, ``decompose`` "
+        "PyTorch's decomposition of an op.");
+  m.def("keep_accelerator", &device::keep_accelerator,
+        "Keeps PyTorch's accelerator, such as CUDA, as the one that autograd asks. Must be called before \"pjrt\" is "
+        "registered.");
+  m.def("set_accelerator_here", &device::set_accelerator_here,
+        "Makes \"pjrt\" the accelerator in this thread, or undoes it. Returns the previous setting.");
+  m.def(
+      "init", [&session](const std::string& name, const std::string& path) { session.init({name, path}); },
+      "Starts the client of the plugin with this name and path. Raises RuntimeError if it can't be loaded or another "
+      "one is running.");
+  m.def(
+      "is_initialized", [&session] { return session.started_client() != nullptr; },
+      "Returns whether a client is running.");
+  m.def(
+      "platform_name", [&session] { return session.client().platform_name(); },
+      "Returns the plugin's platform name, such as \"cpu\" or \"cuda\". Starts the client.");
+  m.def(
+      "platform_version", [&session] { return session.client().platform_version(); },
+      "Returns the plugin's version text. Starts the client.");
+  m.def(
+      "plugin", [&session] { return std::make_pair(session.plugin().name, session.plugin().path); },
+      "Returns the plugin's name and path. Starts the client.");
+  m.def(
+      "most_devices", [&session] { return static_cast<int>(session.most_devices()); },
+      "Returns the number of devices, or an upper bound of it while no client is running.");
+  m.def(
+      "device_count", [&session] { return static_cast<int>(session.device_count()); },
+      "Returns the number of devices that this process can use. Starts the client.");
+  m.def(
+      "device_properties",
+      [&session](size_t index) -> py::typing::Dict<std::string, py::object> {
+        const auto& device = session.client().devices().at(index);
+        py::dict properties;
+        properties["kind"] = device.kind;
+        properties["attributes"] = device.attributes;
+        properties["is_host_memory"] = session.client().is_host_memory();
+        return properties;
+      },
+      "Returns the kind, the plugin's attributes and ``is_host_memory`` of a device. Raises IndexError if there is "
+      "none.");
+  m.def(
+      "plugin_memory", [&engine](int index) { return engine.memory(static_cast<c10::DeviceIndex>(index)).plugin; },
+      "Returns the plugin's own memory statistics of a device, in bytes unless the name says otherwise.");
   const auto type_of = [](const py::object& dtype) {
     TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "expected a torch.dtype");
     return reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
   };
-  m.def("freezes_convolutions",
-        [&session, type_of](const py::object& dtype) { return session.freezes_convolutions(type_of(dtype)); });
-  m.def("has_library_convolutions",
-        [&session, type_of](const py::object& dtype) { return session.has_library_convolutions(type_of(dtype)); });
+  m.def(
+      "freezes_convolutions",
+      [&session, type_of](const py::object& dtype) { return session.freezes_convolutions(type_of(dtype)); },
+      "Returns whether oneDNN runs convolutions of this dtype whose weight is frozen.");
+  m.def(
+      "has_library_convolutions",
+      [&session, type_of](const py::object& dtype) { return session.has_library_convolutions(type_of(dtype)); },
+      "Returns whether oneDNN runs convolutions of this dtype whose weight is not frozen.");
   m.def(
       "is_convolution_worth_a_call",
       [type_of](const py::object& dtype, int64_t multiplications, int64_t stride, int64_t size) {
         return engine::Session::is_convolution_worth_a_call(type_of(dtype), multiplications, stride, size);
       },
       py::arg("dtype"), py::arg("multiplications"), py::arg("stride"), py::arg("size"),
-      "does oneDNN do it right, and save more than a call costs? By the stride and size of the result's last "
-      "dimension");
-  m.def("is_host_memory", [&session] { return session.client().is_host_memory(); });
+      "Returns whether oneDNN computes a convolution correctly and saves more time than a call costs. ``stride`` and "
+      "``size`` are those of the result's last dimension.");
+  m.def(
+      "is_host_memory", [&session] { return session.client().is_host_memory(); },
+      "Returns whether device memory is the host's memory. Starts the client.");
   m.def(
       "is_shared", [&session](c10::Device device) { return engine::cuda::is_shared(session.client(), device.type()); },
-      "is this device of PyTorch's own the plugin's, too?");
-  m.def("is_copied", &engine::is_copied, "would each call of a compiled function copy this argument?");
+      "Returns whether this device of PyTorch, such as \"cuda:0\", is also a device of the plugin.");
+  m.def("is_copied", &engine::is_copied,
+        "Returns whether each call of a compiled function would copy this CPU tensor.");
   m.def(
       "host_view", [](const at::Tensor& tensor) { return device::host_tensor(tensor, "DLPack"); },
-      "a CPU tensor with the values; over the device's own memory where that is the host's, so not to be written");
-  m.def("borrow", [](const at::Tensor& tensor, int index) -> std::optional<at::Tensor> {
-    at::Tensor result = device::borrowing_tensor(tensor, static_cast<c10::DeviceIndex>(index));
-    return result.defined() ? std::optional(result) : std::nullopt;
-  });
-  m.def("mark_read_only", [](const py::object& dlpack) {
-    const auto capsule = dlpack.cast<py::capsule>();
-    TORCH_CHECK(std::string_view(capsule.name()) == "dltensor_versioned", "expected a versioned DLPack capsule");
-    capsule.get_pointer<DLManagedTensorVersioned>()->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
-  });
-  m.def("eager", &device::eager);
-  m.def("set_eager", &device::set_eager);
-  m.def("set_compile_policy", [](const std::string& name) {
-    engine::set_compile_policy(engine::compile_policy_named(name));
-    device::forget_stretches();
-  });
+      "Returns a CPU tensor with the values of a pjrt tensor. It must not be written to: where device memory is the "
+      "host's, it is the device's own memory.");
+  m.def(
+      "borrow",
+      [](const at::Tensor& tensor, int index) -> std::optional<at::Tensor> {
+        at::Tensor result = device::borrowing_tensor(tensor, static_cast<c10::DeviceIndex>(index));
+        return result.defined() ? std::optional(result) : std::nullopt;
+      },
+      "Returns a pjrt tensor over the memory of a CPU tensor, or None if that would need a copy.");
+  m.def(
+      "mark_read_only",
+      [](const py::object& dlpack) {
+        const auto capsule = dlpack.cast<py::capsule>();
+        TORCH_CHECK(std::string_view(capsule.name()) == "dltensor_versioned", "expected a versioned DLPack capsule");
+        capsule.get_pointer<DLManagedTensorVersioned>()->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
+      },
+      "Sets the read-only flag of a versioned DLPack capsule. Raises RuntimeError for other capsules.");
+  m.def("eager", &device::eager, "Returns whether every call runs as soon as it is recorded.");
+  m.def("set_eager", &device::set_eager, "Sets whether every call runs as soon as it is recorded.");
+  m.def(
+      "set_compile_policy",
+      [](const std::string& name) {
+        engine::set_compile_policy(engine::compile_policy_named(name));
+        device::forget_stretches();
+      },
+      "Sets when graphs are compiled, by a value of ``TORCH_PJRT_COMPILE``. Raises RuntimeError for any other name.");
   // Runs after the handlers that compiles have registered so far. If Python has no room for it, the handler that the
   // first compile registered applies.
   Py_AtExit(&engine::end_despite_unfinished);
-  m.def("in_forked_child", &engine::in_forked_child);
-  m.def("stop_other_threads", &stop_other_threads);
-  m.def("current_device", [] { return static_cast<int>(device::current_device()); });
-  m.def("set_device", [](int64_t index) {
-    if (index >= 0) device::set_current_device(device::device_index(index));
-  });
-  m.def("device_index", &device::device_index, "the index, if there is such a device");
+  m.def("in_forked_child", &engine::in_forked_child,
+        "Returns whether this process was forked from one that used the device, and so can't use it.");
+  m.def("stop_other_threads", &stop_other_threads,
+        "Prepares for the end of the interpreter: other threads that return from the engine stop there.");
+  m.def(
+      "current_device", [] { return static_cast<int>(device::current_device()); },
+      "Returns the index of this thread's current device.");
+  m.def(
+      "set_device",
+      [](int64_t index) {
+        if (index >= 0) device::set_current_device(device::device_index(index));
+      },
+      "Sets this thread's current device. A negative index changes nothing.");
+  m.def("device_index", &device::device_index, "Returns the index. Raises RuntimeError if there is no such device.");
   m.def(
       "finish",
       [&session] {
         session.without_gil([&session] { session.await_all(); });
         return session.requirements.untold();
       },
-      "waits for all that is under way; gives the errors that nobody was told of");
-  m.def("wait", [&session](int index) { session.wait(*session.now(static_cast<c10::DeviceIndex>(index))); });
-  m.def("sync", [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
-    engine.sync(cells_of(tensors), cause.c_str());
-  });
+      "Waits for all running work. Returns the messages of runtime assertions that failed and were not raised.");
+  m.def(
+      "wait", [&session](int index) { session.wait(*session.now(static_cast<c10::DeviceIndex>(index))); },
+      "Waits for the work that was started on a device.");
+  m.def(
+      "sync",
+      [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
+        engine.sync(cells_of(tensors), cause.c_str());
+      },
+      "Starts the pending work that pjrt tensors depend on, without waiting. The cause is counted in "
+      "``metrics()[\"syncs_by_cause\"]``.");
   const auto attendance = [](c10::intrusive_ptr<c10d::Store> store, std::vector<int64_t> ranks, int64_t rank) {
     auto made = std::make_shared<device::Attendance>();
     made->store = std::move(store);
@@ -201,18 +257,24 @@ PYBIND11_MODULE(_C, m) {
     made->own = rank;
     return made;
   };
-  py::class_<device::Attendance, std::shared_ptr<device::Attendance>>(m, "Attendance")
+  py::class_<device::Attendance, std::shared_ptr<device::Attendance>>(
+      m, "Attendance",
+      "The ranks of a process group and the store in which they announce themselves, to name those that are late.")
       .def(py::init(attendance), py::arg("store"), py::arg("ranks"), py::arg("rank"),
-           "of a group: its store and its ranks, of which this is one");
-  m.def("host_backend", &device::make_host_backend, py::arg("host"), py::arg("attendance"));
-  m.def("host_of", &device::processes::host_of, py::arg("backend"));
+           "Takes the store of a process group, the global ranks in it, and this process's rank.");
+  m.def("host_backend", &device::make_host_backend, py::arg("host"), py::arg("attendance"),
+        "Returns a process group backend for pjrt tensors that uses ``host``, a backend of CPU tensors.");
+  m.def("host_of", &device::processes::host_of, py::arg("backend"),
+        "Returns the backend of CPU tensors from which a backend for pjrt tensors was made.");
   m.def(
       "begin_world",
       [](size_t size) {
         engine::Session::instance().begin_world(size);
         device::world::take_functional_collectives();
       },
-      py::arg("size"), "makes the first devices a world (Note [World])");
+      py::arg("size"),
+      "Makes the first ``size`` devices a world: one process, in which each tensor has a value on each device (Note "
+      "[World]).");
   m.def(
       "begin_processes",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -223,40 +285,56 @@ PYBIND11_MODULE(_C, m) {
         });
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("place_on_host"),
-      "starts this process's part of a client of several, where the plugin is for GPUs; did it?");
+      "Starts this process's part of a client that spans several processes. Returns False, and starts nothing, if the "
+      "plugin is not for GPUs.");
   m.def(
       "process", [] { return engine::Session::instance().process(); },
-      "which of how many processes have the client together; None where it is this one's alone");
+      "Returns the index of this process and the number of processes that share the client; None if it is this "
+      "process's alone.");
   m.def("backend_of_processes", &device::processes::make_backend, py::arg("ranks"), py::arg("host"),
-        py::arg("attendance"));
-  m.def("complete_backend_of_processes", &device::processes::complete_backend, py::arg("backend"), py::arg("groups"));
-  m.def("world_size", [] { return graph::world_size().load(); }, "on how many devices a tensor lies");
-  m.def("world_backend", &device::world::make_backend, py::arg("ranks"));
-  m.def("complete_world_backend", &device::world::complete_backend, py::arg("backend"), py::arg("groups"));
+        py::arg("attendance"),
+        "Returns a process group backend whose collectives are programs of several processes. ``host`` serves the "
+        "others.");
+  m.def("complete_backend_of_processes", &device::processes::complete_backend, py::arg("backend"), py::arg("groups"),
+        "Sets all groups of the same kind, as lists of ranks. The backend's collectives need them.");
+  m.def(
+      "world_size", [] { return graph::world_size().load(); },
+      "Returns the number of ranks of the world; 1 without one.");
+  m.def("world_backend", &device::world::make_backend, py::arg("ranks"),
+        "Returns a process group backend for a group of ranks of the world.");
+  m.def("complete_world_backend", &device::world::complete_backend, py::arg("backend"), py::arg("groups"),
+        "Sets all groups of the same kind, as lists of ranks. The backend's collectives need them.");
   m.def("per_rank", &device::world::per_rank, py::arg("values"),
-        "a 0-d int64 tensor that is values[rank] on each rank of the world");
+        "Returns a 0-d int64 tensor that is ``values[rank]`` on each rank of the world.");
   m.def("promised_equal", &device::world::promised_equal, py::arg("tensor"),
-        "the same values, said to be equal on all ranks of the world: whoever reads them compares");
+        "Returns the same values, marked as equal on all ranks of the world. A read compares them, and raises "
+        "RuntimeError if they differ.");
   m.def(
       "groups_of",
       [](c10d::ProcessGroup& group) {
         const device::world::Groups groups = device::world::groups_of(group);
         return std::pair(groups.ranks, groups.size);
       },
-      py::arg("group"), "of a group of the world: all groups of its kind, one behind the other, and their size");
+      py::arg("group"),
+      "Returns all groups of the same kind as a group of the world: their ranks in one list, and the size of each.");
   m.def("has_one_value", &device::has_one_value, py::arg("tensor"),
-        "whether all ranks of the world have the same values of it");
+        "Returns whether a tensor has the same values on all ranks of the world.");
   m.def("values_of_rank", &device::values_of_rank, py::arg("tensor"), py::arg("rank"),
-        "a copy on the CPU of what one rank of the world has");
-  m.def("begin_optimizer_step", &device::begin_optimizer_step);
-  m.def("end_optimizer_step", [&engine](const std::vector<at::Tensor>& parameters) {
-    struct End {
-      ~End() { device::end_optimizer_step(); }
-    } end;
-    if (parameters.empty()) return;
-    engine.sync(cells_of(parameters), "optimizer step");
-    device::end_round_after_step();
-  });
+        "Returns a copy on the CPU of a tensor's values on one rank of the world.");
+  m.def("begin_optimizer_step", &device::begin_optimizer_step,
+        "Marks the beginning of an optimizer's step. The argument says whether it is the first, which makes the "
+        "optimizer's state.");
+  m.def(
+      "end_optimizer_step",
+      [&engine](const std::vector<at::Tensor>& parameters) {
+        struct End {
+          ~End() { device::end_optimizer_step(); }
+        } end;
+        if (parameters.empty()) return;
+        engine.sync(cells_of(parameters), "optimizer step");
+        device::end_round_after_step();
+      },
+      "Marks the end of an optimizer's step, and starts the work that its parameters depend on.");
   m.def(
       "run_backward",
       [](const py::typing::Callable<py::object(py::ellipsis)>& engine,
@@ -268,18 +346,29 @@ PYBIND11_MODULE(_C, m) {
         const device::Backward backward(roots);
         return engine(*args, **how);
       },
-      py::arg("engine"), py::arg("args"), py::arg("how"), "calls the autograd engine: roots first (Note [Backward])");
-  m.def("drop_older_programs", [&session] { session.programs.drop_older(); });
-  m.def("forget_programs", [&session] { session.programs.forget(); });
-  m.def("start_all", [&engine](const std::string& cause) { engine.start(cause.c_str(), graph::kEver, {}); });
+      py::arg("engine"), py::arg("args"), py::arg("how"),
+      "Calls the autograd engine with ``args``, the roots first, and keyword arguments ``how`` (Note [Backward]).");
+  m.def(
+      "drop_older_programs", [&session] { session.programs.drop_older(); },
+      "Drops the least recently used half of the compiled programs from memory, not from disk.");
+  m.def(
+      "forget_programs", [&session] { session.programs.forget(); },
+      "Drops all compiled programs that nothing uses from memory, and forgets which scalars varied.");
+  m.def(
+      "start_all", [&engine](const std::string& cause) { engine.start(cause.c_str(), graph::kEver, {}); },
+      "Starts all pending work on every device. The cause is counted in ``metrics()[\"syncs_by_cause\"]``.");
   m.def(
       "stablehlo",
       [&session](const std::vector<at::Tensor>& tensors, bool for_cpu, bool knows_composites) {
         return session.programs.stablehlo(values_of(tensors), for_cpu ? session.target() : ops::Target::kAny,
                                           knows_composites);
       },
-      py::arg("tensors"), py::arg("for_cpu") = false, py::arg("knows_composites") = true);
-  m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
+      py::arg("tensors"), py::arg("for_cpu") = false, py::arg("knows_composites") = true,
+      "Returns the StableHLO module that computes these tensors. ``for_cpu``: with the lowerings specific to XLA:CPU. "
+      "``knows_composites``: composites are ``stablehlo.composite``; otherwise calls.");
+  m.def(
+      "graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); },
+      "Returns the pending graph of these tensors as text, one call a line.");
   m.def(
       "ways",
       [](const std::vector<at::Tensor>& tensors) {
@@ -291,20 +380,31 @@ PYBIND11_MODULE(_C, m) {
         return ways;
       },
       py::arg("tensors"),
-      "the pending calls that they depend on, and what does each: a rule, a decomposition or a kernel");
-  m.def("set_program_listener",
-        [&session](engine::ProgramListener listener) { session.programs.set_listener(std::move(listener)); });
-  m.def("set_run_listener",
-        [&session](engine::RunListener listener) { session.programs.set_run_listener(std::move(listener)); });
-  m.def("is_pending", [](const at::Tensor& tensor) {
-    std::lock_guard lock(graph::graph_lock());
-    const graph::Value& value = device::storage_of(tensor)->cell.value();
-    return value && !value.is_leaf();
-  });
-  m.def("newest_node_id", [] {
-    const std::lock_guard lock(graph::graph_lock());
-    return graph::newest_id();
-  });
+      "Returns the name of each pending call that these tensors depend on, and what executes it: a rule, a "
+      "decomposition or a kernel.");
+  m.def(
+      "set_program_listener",
+      [&session](engine::ProgramListener listener) { session.programs.set_listener(std::move(listener)); },
+      "Sets the callback for each program that is about to be compiled. It takes the graph and the StableHLO text.");
+  m.def(
+      "set_run_listener",
+      [&session](engine::RunListener listener) { session.programs.set_run_listener(std::move(listener)); },
+      "Sets the callback for each program that is about to run. It takes the StableHLO text.");
+  m.def(
+      "is_pending",
+      [](const at::Tensor& tensor) {
+        std::lock_guard lock(graph::graph_lock());
+        const graph::Value& value = device::storage_of(tensor)->cell.value();
+        return value && !value.is_leaf();
+      },
+      "Returns whether a pjrt tensor's value is recorded and not yet computed.");
+  m.def(
+      "newest_node_id",
+      [] {
+        const std::lock_guard lock(graph::graph_lock());
+        return graph::newest_id();
+      },
+      "Returns the number of the newest node. Nodes are numbered in the order of recording.");
   m.def(
       "node_id",
       [](const at::Tensor& tensor) -> std::optional<uint64_t> {
@@ -313,27 +413,38 @@ PYBIND11_MODULE(_C, m) {
         if (!value || (value.is_leaf() && !value.node->data)) return std::nullopt;
         return value.is_leaf() ? 0 : value.node->id;
       },
-      "nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no "
-      "value");
-  m.def("metrics", &metrics);
-  m.def("reset_metrics", [&session] {
-    session.metrics.reset();
-    device::counters().reset();
-    device::copies_on_write() = 0;
-  });
-  m.def("default_generator", [](int index) { return device::default_generator(static_cast<c10::DeviceIndex>(index)); });
-  m.def("strict", &device::strict);
-  m.def("set_strict", &device::set_strict);
-  m.def("set_tracing", &device::set_tracing);
-  m.def("tracing", &device::tracing, "is a function being traced in this thread?");
-  m.def("user_location", [] {
-    const device::Location location = device::user_location();
-    return std::make_pair(location.file, location.line);
-  });
-  m.def("set_location", [](std::string file, int line) { device::set_location({std::move(file), line}); });
+      "Returns the number of the node that computes a pjrt tensor; 0 if it was computed already; None if it is a "
+      "placeholder or has no value.");
+  m.def("metrics", &metrics, "Returns the counters that ``torch_pjrt.metrics()`` documents.");
+  m.def(
+      "reset_metrics",
+      [&session] {
+        session.metrics.reset();
+        device::counters().reset();
+        device::copies_on_write() = 0;
+      },
+      "Sets every counter to zero.");
+  m.def(
+      "default_generator", [](int index) { return device::default_generator(static_cast<c10::DeviceIndex>(index)); },
+      "Returns the random generator of a device.");
+  m.def("strict", &device::strict, "Returns whether host fallbacks raise.");
+  m.def("set_strict", &device::set_strict, "Sets whether host fallbacks raise.");
+  m.def("set_tracing", &device::set_tracing, "Sets whether this thread traces a function.");
+  m.def("tracing", &device::tracing,
+        "Returns whether this thread traces a function. Then an op that would run on the host raises.");
+  m.def(
+      "user_location",
+      [] {
+        const device::Location location = device::user_location();
+        return std::make_pair(location.file, location.line);
+      },
+      "Returns the file and line of the user's code that is being executed; an empty file if there is none.");
+  m.def(
+      "set_location", [](std::string file, int line) { device::set_location({std::move(file), line}); },
+      "Overrides user_location() in this thread; an empty file ends that.");
   m.def(
       "count_fallback", [](const std::string& op) { return device::counters().count_fallback(op); },
-      "counts it; whether it was the first of this op");
+      "Counts a call of an op that ran on the host. Returns whether it was the first of this op.");
   bind_run_log(m);
   bind_bench(m);
   bind_compiled(m);

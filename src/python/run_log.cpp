@@ -69,15 +69,18 @@ py::dict to_python(const engine::HostCall& call) {
 
 void bind_run_log(py::module_& m) {
   auto& log = engine::Session::instance().run_log;
-  m.def("start_log", [&log] { log.start(); });
-  m.def("stop_log", [&log] { log.stop(); });
-  m.def("take_log", [&log]() -> py::typing::List<py::typing::Dict<std::string, py::object>> {
-    py::list entries;
-    for (const engine::LogEntry& entry : log.take()) {
-      entries.append(std::visit([](const auto& e) { return to_python(e); }, entry));
-    }
-    return entries;
-  });
+  m.def("start_log", [&log] { log.start(); }, "Starts the log that ``explain()`` reads.");
+  m.def("stop_log", [&log] { log.stop(); }, "Stops the log.");
+  m.def(
+      "take_log",
+      [&log]() -> py::typing::List<py::typing::Dict<std::string, py::object>> {
+        py::list entries;
+        for (const engine::LogEntry& entry : log.take()) {
+          entries.append(std::visit([](const auto& e) { return to_python(e); }, entry));
+        }
+        return entries;
+      },
+      "Returns the log's entries as dictionaries, oldest first, and empties it.");
 }
 
 }  // namespace tpjrt::python

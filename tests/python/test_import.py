@@ -101,3 +101,9 @@ def test_the_backend_adds_little_to_import_torch() -> None:
         if attempt >= 2 and least <= BOUND:
             break
     assert least <= BOUND, f"the backend adds {least * 1e3:.0f} ms to `import torch`"
+
+
+def test_help_shows_every_public_name() -> None:
+    shown = run("import pydoc, torch_pjrt; print(pydoc.plain(pydoc.render_doc(torch_pjrt)))")
+    names = run("import torch_pjrt; print(*torch_pjrt.__all__)").split()
+    assert [name for name in names if f"\n    {name}(" not in shown and f"class {name}(" not in shown] == []
