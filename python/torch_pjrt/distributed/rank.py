@@ -87,8 +87,10 @@ class PerRank:
 def _narrow(tensor: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Tensor:
     if isinstance(length, PerRank):
         length._refuse("the length of a slice, and a world in one process has shards of one size")
-    places = start.tensor() + torch.arange(length, device="pjrt")
-    return tensor.index_select(dim, places)
+    if not isinstance(start, PerRank):
+        dim._refuse("a dimension")  # type: ignore[attr-defined]
+    part: torch.Tensor = torch.ops.pjrt_world.narrow(tensor, dim, start.tensor(), length)
+    return part
 
 
 def _chosen(choose: Callable[[int, int], int], one: Any, other: Any) -> Any:

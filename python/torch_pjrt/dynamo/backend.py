@@ -89,6 +89,27 @@ def check_subclasses(module: fx.GraphModule, example_inputs: Sequence[Any]) -> N
             check_subclass(node.meta.get("example_value"), f"the result of {file}:{line}")
 
 
+def check_rank_parts(module: fx.GraphModule) -> None:
+    """Raises for a copy that stands for a view, the part of a tensor at a place that differs by rank, where one could
+    tell. The FakeTensors of Dynamo have seen all writes, and count them as PyTorch does."""
+    nodes = [node for each in module.modules() if isinstance(each, fx.GraphModule) for node in each.graph.nodes]
+    returned = [
+        of for node in nodes if node.op == "output" for of in node.all_input_nodes if "example_value" in of.meta
+    ]
+    results = [of for of in pytree.tree_leaves([of.meta["example_value"] for of in returned]) if torch.is_tensor(of)]
+    for node in nodes:
+        if node.target != torch.ops.pjrt_world.narrow or all(user.target == "clone" for user in node.users):
+            continue
+        part, whole = (of.meta["example_value"] for of in (node, node.args[0]))
+        if part._version or whole._version or any(torch._C._is_alias_of(part, result) for result in results):
+            file, line = user_line(node)
+            raise NotImplementedError(
+                f"{file}:{line}: x.narrow(dim, start, n), whose start differs by rank, is a copy in a world in one "
+                "process, and this compiled function writes to it or to x, or returns it. clone() the part to read it. "
+                'Write x itself, as in x.index_copy_(dim, start + torch.arange(n, device="pjrt"), values)'
+            )
+
+
 def forget_current_stream(module: fx.GraphModule) -> None:
     """Removes the look-up of the current stream before each call, for graphs that don't name streams.
 
@@ -192,6 +213,7 @@ def pjrt(
     check_devices(example_inputs)
     check_residence(example_inputs)
     check_subclasses(module, example_inputs)
+    check_rank_parts(module)
     tell_guards(module, example_inputs)
     inputs_of_user = input_names(module)
     collector = collector_of(settings.get("trace"), module, example_inputs, inputs_of_user)

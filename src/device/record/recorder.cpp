@@ -397,7 +397,7 @@ const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape s
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) return nullptr;
   if (op.writes) {
     check_overlap(op, arguments);
-    if (C10_UNLIKELY(seal() != nullptr)) check_seal(op, arguments);
+    if (C10_UNLIKELY(may_be_sealed())) check_seal(op, arguments);
     if (C10_UNLIKELY(lists_overlap(arguments))) return nullptr;
   }
   std::unique_lock lock(graph::graph_lock());

@@ -185,6 +185,12 @@ TypePtr type_of(const at::Tensor& tensor) {
 
 Value read(const at::Tensor& tensor) {
   LazyStorage* storage = storage_of(tensor);
+  if (C10_UNLIKELY(storage->whole != nullptr)) {
+    TORCH_CHECK(
+        storage->whole->counter.current_version() == storage->whole->version,
+        "x.narrow(dim, start, n), whose start differs by rank, is read after x has changed in place. It is a "
+        "copy in a world in one process, and has x's old values. Take it anew, or clone() it before the change");
+  }
   Value value = current(tensor, storage);
   TypePtr form = value.type();
   if (same_place(*form, tensor)) return value;

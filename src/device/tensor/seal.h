@@ -1,5 +1,5 @@
-// Tensors that must not be written: those that existed before a trace. The trace would write to them once, while it
-// is made, and never in its runs.
+// Tensors that must not be written: those that existed before a trace, which would write to them once, while it is made,
+// and never in its runs; and copies that stand for views.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "graph/node.h"
+#include "graph/world/world.h"
 
 namespace tpjrt::device {
 
@@ -28,10 +29,13 @@ class Seal {
 const std::shared_ptr<Seal>& seal();
 void set_seal(std::shared_ptr<Seal> seal);
 
-// Asks the framework that sealed the tensor, under no lock (device/services/foreign_trace.h).
+// Whether before_write() can have something to say.
+inline bool may_be_sealed() { return seal() != nullptr || graph::in_world(); }
+// Throws if the tensor stands for a view, and asks the framework that sealed it, under no lock
+// (device/services/foreign_trace.h).
 void ask_before_write(const at::Tensor& written, const char* op);
 inline void before_write(const at::Tensor& written, const char* op) {
-  if (C10_UNLIKELY(seal() != nullptr)) ask_before_write(written, op);
+  if (C10_UNLIKELY(may_be_sealed())) ask_before_write(written, op);
 }
 
 }  // namespace tpjrt::device

@@ -12,11 +12,20 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include <memory>
+
 #include "graph/node.h"
 
 namespace tpjrt::device {
 
 inline constexpr c10::DeviceType kPjrt = c10::DeviceType::PrivateUse1;
+
+// The tensor that a copy was taken of where PyTorch has a view: x.narrow(dim, start, n) in a world, whose ranks have
+// starts of their own. The copy must not be written, nor read once the tensor has changed.
+struct Whole {
+  c10::VariableVersion counter;
+  uint32_t version;
+};
 
 class LazyStorage final : public c10::StorageImpl {
  public:
@@ -24,7 +33,8 @@ class LazyStorage final : public c10::StorageImpl {
   ~LazyStorage() override;
   void release_resources() override;
 
-  graph::Cell cell;  // under graph::graph_lock()
+  graph::Cell cell;              // under graph::graph_lock()
+  std::unique_ptr<Whole> whole;  // null: no such copy
 
  private:
   void drop();

@@ -2,11 +2,15 @@
 #include "device/world/collectives.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <utility>
 
+#include "device/tensor/allocator.h"
 #include "device/tensor/storage.h"
 #include "graph/world/world.h"
 
@@ -45,6 +49,18 @@ at::Tensor broadcast_meta(const at::Tensor& input, int64_t, IntArrayRef, int64_t
 at::Tensor per_rank_meta(const at::Tensor& input, IntArrayRef) { return like(input); }
 at::Tensor promised_meta(const at::Tensor& input) { return like(input); }
 
+// Returns a copy where PyTorch has a view; all that differs is an error (Whole).
+at::Tensor narrow(const at::Tensor& self, int64_t dim, const at::Tensor& start, int64_t length) {
+  at::Tensor part = self.index_select(dim, start + at::arange(length, start.options()));
+  if (part.device().type() != kPjrt || !part.has_storage() || part.storage().allocator() != allocator()) return part;
+  const LazyStorage* whole = storage_of(self);
+  const c10::VariableVersion& counter = self.unsafeGetTensorImpl()->version_counter();
+  storage_of(part)->whole = whole->whole        ? std::make_unique<Whole>(*whole->whole)
+                            : counter.enabled() ? std::make_unique<Whole>(counter, counter.current_version())
+                                                : std::make_unique<Whole>(c10::VariableVersion(0), 0);
+  return part;
+}
+
 TORCH_LIBRARY(pjrt_world, m) {
   m.def("all_reduce(Tensor input, str reduce_op, int[] groups, int group_size) -> Tensor");
   m.def("all_gather(Tensor input, int[] groups, int group_size) -> Tensor");
@@ -53,7 +69,9 @@ TORCH_LIBRARY(pjrt_world, m) {
   m.def("broadcast(Tensor input, int source, int[] groups, int group_size) -> Tensor");
   m.def("per_rank(Tensor like, int[] values) -> Tensor");
   m.def("promised_equal(Tensor input) -> Tensor");
+  m.def("narrow(Tensor self, int dim, Tensor start, int length) -> Tensor");
 }
+TORCH_LIBRARY_IMPL(pjrt_world, CompositeImplicitAutograd, m) { m.impl("narrow", TORCH_FN(narrow)); }
 TORCH_LIBRARY_IMPL(pjrt_world, Meta, m) {
   m.impl("all_reduce", TORCH_FN(reduced_meta));
   m.impl("all_gather", TORCH_FN(gathered_meta));

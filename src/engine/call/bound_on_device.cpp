@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device/tensor/access.h"
+#include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
 #include "engine/call/bound_argument.h"
 #include "engine/memory/device_data.h"
@@ -22,6 +23,7 @@ class BoundOnDevice final : public BoundArgument {
   void ready(CallState& call) override {
     hold(call);
     const at::Tensor& tensor = tensor_of(call);
+    if (result_ >= 0) device::before_write(tensor, "a compiled function");
     std::lock_guard lock(graph::graph_lock());
     graph::Value value = device::read(tensor);
     if (value.type() != form_) value = device::convert(value, form_, tensor.device().index());

@@ -259,13 +259,33 @@ def ranks() -> None:
     of_rank: list[Callable[[torch.Tensor], torch.Tensor]] = [
         lambda t: t * (world.get_local_rank() + 1) + world.get_rank(),
         lambda t: t * (group.rank() + 1) - dist.get_rank(group),
-        lambda t: t.narrow(0, 2 * dist.get_rank(), 2),
+        lambda t: t.narrow(0, 2 * dist.get_rank(), 2) * 2,
+        lambda t: (t + 0).add_(1).narrow(0, 2 * dist.get_rank(), 2).clone().mul_(2),
         lambda t: t + world.get_local_rank("dp") if dist.get_rank() == 0 else t,
     ]
     for function in of_rank:
         wanted = [t.tolist() for t in of_ranks(function(x))]
         assert len({tuple(t) for t in wanted}) == RANKS
         assert [t.tolist() for t in of_ranks(compiled(function)(x))] == wanted
+
+    def written(t: torch.Tensor) -> torch.Tensor:
+        t.view(2, 4).narrow(1, dist.get_rank(), 1).view(-1)[1:].zero_()
+        return t
+
+    def stale(t: torch.Tensor) -> torch.Tensor:
+        part = t.narrow(0, dist.get_rank(), 1)
+        t.add_(1)
+        return part + 1
+
+    def of_a_part(t: torch.Tensor) -> torch.Tensor:
+        return t.view(-1).mul_(2)
+
+    for function in (written, stale, lambda t: t.narrow(0, dist.get_rank(), 1).view(1, 1)):
+        with pytest.raises(Exception, match=r"start differs by rank.*index_copy_"):
+            compiled(function)(x)
+    assert compiled(of_a_part)(x.clone()).tolist() == (2 * x).tolist()
+    with pytest.raises(NotImplementedError, match=r"start differs by rank.*index_copy_"):
+        compiled(of_a_part)(x.narrow(0, dist.get_rank(), 8 - RANKS))
 
     def parted(t: torch.Tensor) -> torch.Tensor:
         rank = group.rank()

@@ -130,6 +130,35 @@ refused(
 refused(NotImplementedError, "gather_object to rank 1.*all_gather_object", lambda: dist.gather_object(1, None, 1))
 
 
+# A part at a place that differs by rank is a copy: written, or read after a change of the whole, it would be wrong.
+def stale() -> None:
+    part = whole.narrow(0, 2 * dist.get_rank(), 2)[:1]
+    whole.view(-1).add_(1)
+    torch_pjrt.distributed.rank_values(part + 1)
+
+
+whole, rows = torch.zeros(8, 3, device="pjrt"), torch.ones(2, 3, device="pjrt")
+part = whole.narrow(0, 2 * dist.get_rank(), 2)
+inner = whole.t().narrow(1, 2 * world.get_local_rank(), 2).narrow(0, 1, 1).view(-1)
+for write in (
+    lambda: part.copy_(rows),
+    lambda: part[0].copy_(rows.cpu()[0]),
+    lambda: part.narrow(0, dist.get_rank() // 2, 1).t().zero_(),
+    lambda: torch.add(rows, 1, out=part),
+    lambda: torch._foreach_add_([part, rows], 1),
+    lambda: inner.add_(1),
+    lambda: dist.all_reduce(part),
+):
+    refused(NotImplementedError, r"start differs by rank.*x\.index_copy_\(dim, start", write)
+refused(RuntimeError, r"one integer.*\[0, 2, 4, 6\]", lambda: whole.__setitem__(slice(2 * dist.get_rank(), None), 1))
+refused(RuntimeError, "start differs by rank.*after x has changed", stale)
+part = whole.narrow(0, 2 * dist.get_rank(), 2)
+assert [part.tolist() for part in torch_pjrt.distributed.rank_values(part.clone().mul_(2))] == 4 * [[[2.0] * 3] * 2]
+whole.index_copy_(0, 2 * dist.get_rank() + torch.arange(2, device="pjrt"), part + rows)
+for rank, value in enumerate(torch_pjrt.distributed.rank_values(whole)):
+    assert value.sum(1).tolist() == [6.0 if i // 2 == rank else 3.0 for i in range(8)]
+
+
 def sparse() -> None:
     torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(8, 4, sparse=True).to("pjrt"))
 
