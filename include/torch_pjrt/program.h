@@ -4,7 +4,7 @@
 //   auto results = program({torch_pjrt::Tensor::of<float>({1, 3}, {1, 2, 3})});
 //   std::vector<float> y = results[0].values<float>();
 //
-// Python writes a file with torch_pjrt.export(...).save(path); docs/files.md describes its content. Failures throw
+// Python writes a file with torch_pjrt.export(...).save(path); docs/file-format.md describes its content. Failures throw
 // Error, whose message names the argument or the file and the cure.
 #pragma once
 

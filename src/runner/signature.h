@@ -1,7 +1,7 @@
 // program.json: the arguments, results and state of a file's entries.
 //
 // Plain records, validated when they are read: every index and name is valid, so users need not check again.
-// docs/files.md describes the JSON.
+// docs/file-format.md describes the JSON.
 #pragma once
 
 #include <torch_pjrt/program.h>

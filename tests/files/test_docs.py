@@ -1,4 +1,4 @@
-"""The commands and the C++ of docs/files.md, unchanged."""
+"""The commands and the C++ of docs/files.md and docs/cpp.md, unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.files import library
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs/files.md").read_text()
+TEXT = "\n".join((ROOT / "docs" / page).read_text() for page in ("files.md", "cpp.md"))
 ENV = {"TORCH_PJRT_CACHE": "0"}
 
 

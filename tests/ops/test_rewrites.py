@@ -19,7 +19,7 @@ pytestmark = pytest.mark.compiled
 DEVICE = "pjrt"
 SHARE = float(os.environ.get("TORCH_PJRT_TEST_REWRITES", "0.004"))
 SWEEP = (Path(__file__).parent / "rewrites.py").read_text()
-# Without fused multiply-adds (docs/device.md), a program rounds each op.
+# Without fused multiply-adds (docs/numerics.md), a program rounds each op.
 EXACT = {"TORCH_PJRT_XLA_OPTIONS": "xla_cpu_max_isa=AVX"}
 
 Run = Callable[[Callable[..., Tensor], Tensor], Tensor]
@@ -170,7 +170,7 @@ for f in (lambda a, b: a * b - b * a.square(), lambda a, b: a * 3e38 * 3 - b * 3
 @pytest.mark.cpu_arithmetic
 @pytest.mark.older_xla
 def test_the_option_against_fused_multiply_adds(server: Server) -> None:
-    """docs/device.md documents the option."""
+    """docs/numerics.md documents the option."""
     server.run(Job(PRODUCTS, (), EXACT))
     with pytest.raises(AssertionError):  # or it has nothing to be against
         server.run(Job(PRODUCTS))

@@ -130,7 +130,7 @@ class Exported:
                     real.copy_(tensor)
 
     def signature(self, form: str = "text") -> dict[str, Any]:
-        """Returns the content of ``program.json``, described in docs/files.md."""
+        """Returns the content of ``program.json``, described in docs/file-format.md."""
         from torch_pjrt import __version__
 
         tensors = self.state()
