@@ -221,7 +221,7 @@ int64_t multiplications(const std::vector<graph::TypePtr>& operands) {
 }
 
 // The flash kernel holds a block of scores at a time, where XLA writes all of them, and multiplies 16-bit numbers
-// directly. Its backward is slower than XLA's up to some 200 tokens (docs/kernels.md).
+// directly. Its backward is slower than XLA's up to some 200 tokens (docs/performance.md).
 constexpr int64_t kLeastFlash = 1 << 24, kLeastFlashBackward = 1 << 27;
 constexpr Platforms kFlash{.aten_from = kLeastFlash, .aten_kinds = kFloats, .aten_work = multiplications<0>};
 constexpr Platforms kFlashBackward{

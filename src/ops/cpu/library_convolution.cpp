@@ -14,7 +14,7 @@ enum class Part : uint8_t { kResult, kOfInput, kOfWeight };
 
 // Note [Whose convolutions]: oneDNN computes some convolutions several times faster than XLA:CPU, and others slower.
 // A convolution calls oneDNN where that is faster in whole networks. The choice depends on the dtype, the sizes and
-// what oneDNN supports on this machine; docs/kernels.md has the times.
+// what oneDNN supports on this machine; docs/performance.md has the times.
 //
 // - bfloat16 calls oneDNN unless it is small, where oneDNN multiplies it with dedicated instructions (AVX512-BF16,
 //   AMX). XLA converts to float32, and takes 2 to 8 times as long. With other AVX-512 instructions oneDNN takes twice

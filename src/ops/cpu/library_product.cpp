@@ -77,7 +77,7 @@ bool are_few_rows(ElementType element, const Sizes& s) {
 
 // Note [Whose products]: a library multiplies some matrices many times faster than XLA:CPU, but a call costs some 10
 // µs and fuses with nothing. A product calls the library where that is faster by more than the call costs. The choice
-// depends on the dtype, the sizes and what oneDNN supports on this machine; docs/kernels.md has the times.
+// depends on the dtype, the sizes and what oneDNN supports on this machine; docs/performance.md has the times.
 //
 // - bfloat16 calls oneDNN unless it is small, where oneDNN multiplies it (AVX-512). XLA converts to float32, and
 //   takes 10 to 60 times as long for a few rows times a transposed matrix. One row takes this project's own kernel.
