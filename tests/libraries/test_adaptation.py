@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from torch_pjrt.libraries.adaptation import Adaptation, check_calls, has_module
-from torch_pjrt.libraries.words import DoesNotFit
+from torch_pjrt.libraries.adaptation import Adaptation, DoesNotFit, check_calls, has_module
 
 
 def module_of(name: str, source: str = "", **names: Any) -> types.ModuleType:
@@ -37,7 +36,7 @@ def test_around_reaches_those_who_took_it_by_name(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_does_not_fit_takes_all_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = module_of("library_y", "def one():\n    return 1\ndef where():\n    return 'cuda'")
+    first = module_of("library_y", "def one():\n    return 1")
     second = module_of("library_y.b", taken=first.one)
 
     class Kept:
@@ -49,6 +48,10 @@ def test_what_does_not_fit_takes_all_back(monkeypatch: pytest.MonkeyPatch) -> No
         def three(self) -> int:
             return 3
 
+        @staticmethod
+        def four() -> int:
+            return 4
+
     for module in (first, second):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     library = Adaptation("library_y", "7.1")
@@ -56,24 +59,24 @@ def test_what_does_not_fit_takes_all_back(monkeypatch: pytest.MonkeyPatch) -> No
     registry: dict[str, int] = {}
 
     def change(library: Adaptation, module: types.ModuleType) -> None:
-        library.of_this_device(module.where)
         library.around(module, "one", and_one)
         library.around(vars(Kept)["two"], "func", lambda inner: lambda self: inner(self) + 1)
         library.around(Kept, "three", lambda inner: lambda self: inner(self) + 1)
+        library.around(Kept, "four", and_one)
         library.put(module, "new", 1)
         registry["pjrt"] = 1
         library.undo_by(lambda: registry.pop("pjrt"))
-        found.append((module.where(), module.one(), second.taken(), Kept().two, Kept().three, registry.copy()))
+        found.append((module.one(), second.taken(), Kept().two, Kept().three, Kept().four(), registry.copy()))
 
     def fail(library: Adaptation, module: types.ModuleType) -> None:
-        library.of_this_device(module.gone)
+        library.around(module, "gone", and_one)
 
     first.__spec__ = second.__spec__ = ModuleSpec("library_y", None)
     library.after_import("library_y", change)
-    assert found == [("pjrt", 2, 2, 3, 4, {"pjrt": 1})]
+    assert found == [(2, 2, 3, 4, 5, {"pjrt": 1})]
     with pytest.warns(UserWarning, match=r"leaves library_y 7\.1 alone, as library_y isn't .*no attribute 'gone'"):
         library.after_import("library_y", fail)
-    assert (first.where(), first.one(), second.taken(), Kept().two, Kept().three) == ("cuda", 1, 1, 2, 3)
+    assert (first.one(), second.taken(), Kept().two, Kept().three, Kept().four()) == (1, 1, 2, 3, 4)
     assert registry == {}
     assert not hasattr(first, "new")
     with warnings.catch_warnings():

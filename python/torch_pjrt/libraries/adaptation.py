@@ -13,10 +13,15 @@ from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from torch_pjrt.adapt.after_import import after_import
-from torch_pjrt.libraries.words import DoesNotFit, of_this_device
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class DoesNotFit(Exception):
+    """Raised if a library's function isn't the one that is known here."""
 
 
 def has_module(name: str) -> bool:
@@ -47,6 +52,11 @@ def check_calls(outer: Any, inner: Any) -> None:
         fits &= any_name or parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
     if not fits:
         raise DoesNotFit(f"{inner.__qualname__}{signature} takes other arguments")
+
+
+def or_out_of_memory(inner: Any) -> Any:
+    """Returns a test for ``Adaptation.around`` that accepts PyTorch's exception, too, which this device raises."""
+    return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
 
 
 @functools.cache
@@ -81,10 +91,6 @@ class Adaptation:
         """Registers the function that reverts a change."""
         self._undo.append(undo)
 
-    def of_this_device(self, function: Any, **globals_: Any) -> None:
-        """Replaces CUDA by this device in a function (words.py)."""
-        self.undo_by(of_this_device(function, **globals_))
-
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Sets an attribute of a module, a class or an object."""
         if name in vars(owner):
@@ -94,15 +100,17 @@ class Adaptation:
         setattr(owner, name, value)
 
     def around(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replaces a function or a property's getter by ``make(function)``, also in each module that has imported the
-        function by name."""
+        """Replaces a function, a static method or a property's getter by ``make(function)``, also in each module that
+        has imported the function by name."""
+        inner = getattr(owner, name)
         held = inspect.getattr_static(owner, name)
-        is_property = isinstance(held, property)
-        inner = held.fget if is_property else getattr(owner, name)
+        kind = type(held) if isinstance(held, property | staticmethod) else None
+        if isinstance(inner, property):
+            inner = inner.fget
         made = make(inner)
         check_calls(made, inner)
         outer = functools.wraps(inner)(made)
-        self.put(owner, name, property(outer) if is_property else outer)
+        self.put(owner, name, kind(outer) if kind else outer)
         if isinstance(owner, ModuleType):
             for module in list(sys.modules.values()):
                 for key, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():

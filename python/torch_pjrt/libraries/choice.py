@@ -1,6 +1,8 @@
-"""Decides whether a library that chooses a device takes this one, and reports it."""
+"""Decides whether a library takes this device, reports it, and keeps random states in its checkpoints."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 
@@ -33,3 +35,22 @@ def tell(library: str) -> None:
     name = torch.pjrt.get_device_name()
     line = f"{library} runs on device pjrt ({name}); TORCH_PJRT_LIBRARIES=0 leaves the choice to it"
     told.tell("torch_pjrt.libraries", line)
+
+
+def _random_states(folder: str | Path, process: int) -> Path:
+    return Path(folder) / f"pjrt_random_states_{process}.pt"
+
+
+def save_random_states(folder: str | Path, process: int) -> None:
+    """Writes the devices' random states into a checkpoint, beside the library's own files."""
+    torch.save(torch.pjrt.get_rng_state_all(), _random_states(folder, process))
+
+
+def load_random_states(folder: str | Path, process: int) -> None:
+    """Restores what ``save_random_states`` wrote; reports a checkpoint of another device, which has none."""
+    file = _random_states(folder, process)
+    if not file.exists():
+        told.tell("torch_pjrt.libraries", f"{folder} has no random numbers of pjrt: a run differs from that one")
+        return
+    for index, state in enumerate(torch.load(file, weights_only=True)[: torch.pjrt.device_count()]):
+        torch.pjrt.set_rng_state(state, index)

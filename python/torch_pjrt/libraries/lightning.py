@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.libraries.adaptation import Adaptation
+from torch_pjrt.libraries.adaptation import Adaptation, or_out_of_memory
 from torch_pjrt.libraries.choice import is_available, tell
-from torch_pjrt.libraries.words import or_out_of_memory
 
 
 def _a_process_each() -> bool:
@@ -89,33 +88,70 @@ def _register(library: Adaptation, module: ModuleType, registry: str, fabric: st
     _add(library, getattr(module, registry), "pjrt", accelerator, description="PJRTAccelerator")
 
 
-def _strategies(library: Adaptation, module: ModuleType, registry: str, ddp: str) -> None:
-    library.of_this_device(getattr(module.DDPStrategy, ddp))
-    library.of_this_device(module.FSDPStrategy.setup_environment)
+def _strategies(library: Adaptation, module: ModuleType, registry: str, ids: str, options: str) -> None:
+    def else_none(inner: Any) -> Any:
+        """Keeps DDP from streams of CUDA; inputs are on the device already."""
+
+        def device_ids(self: Any) -> list[int] | None:
+            return None if self.root_device.type == "pjrt" else inner(self)
+
+        return device_ids
+
+    def with_our_mesh(inner: Any) -> Any:
+        def setup_environment(self: Any) -> None:
+            given = getattr(self, options)
+            sizes = given.get("device_mesh")
+            if self.root_device.type != "pjrt" or not isinstance(sizes, tuple):
+                return inner(self)
+            del given["device_mesh"]
+            inner(self)
+            given["device_mesh"] = torch.distributed.device_mesh.init_device_mesh("pjrt", sizes)
+
+        return setup_environment
+
+    library.around(module.DDPStrategy, ids, else_none)
+    library.around(module.FSDPStrategy, "setup_environment", with_our_mesh)
     strategies, one = getattr(module, registry), module.SingleDeviceStrategy
     _add(library, strategies, "single_pjrt", one, description="one device of 'pjrt'", device="pjrt:0")
 
 
+def _else_ours(inner: Any) -> Any:
+    def select() -> str:
+        chosen: str = inner()
+        return "pjrt" if chosen == "cpu" and is_available() else chosen
+
+    return select
+
+
 def _device_parser(library: Adaptation, module: ModuleType) -> None:
-    def else_ours(inner: Any) -> Any:
-        def select() -> str:
-            chosen: str = inner()
-            return "pjrt" if chosen == "cpu" and is_available() else chosen
-
-        return select
-
-    library.around(module, "_select_auto_accelerator", else_ours)
+    library.around(module, "_select_auto_accelerator", _else_ours)
 
 
-def _connector(library: Adaptation, module: ModuleType, name: str, accelerators: str) -> None:
-    ours = sys.modules[accelerators].PJRTAccelerator
+def _connector(library: Adaptation, module: ModuleType, name: str) -> None:
+    def ours_first(inner: Any) -> Any:
+        return lambda: "pjrt" if is_available() else inner()
+
+    def on_its_device(inner: Any) -> Any:
+        def choose(self: Any) -> Any:
+            chosen, devices = inner(self), self._parallel_devices
+            ours = len(devices) == 1 and devices[0].type == "pjrt" and isinstance(chosen, module.SingleDeviceStrategy)
+            return type(chosen)(device=devices[0]) if ours else chosen
+
+        return choose
+
+    def of_this_device(inner: Any) -> Any:
+        def init(self: Any, precision: Any, device: str, *scaler: Any, **options: Any) -> None:
+            inner(self, precision, "pjrt" if device == "cuda" and is_available() else device, *scaler, **options)
+
+        return init
+
     connector = getattr(module, name)
-    for function in ("_choose_gpu_accelerator_backend", "_choose_strategy", "_check_and_init_precision"):
-        library.of_this_device(getattr(connector, function), PJRTAccelerator=ours)
+    library.around(connector, "_choose_auto_accelerator", _else_ours)
+    library.around(connector, "_choose_gpu_accelerator_backend", ours_first)
+    library.around(connector, "_choose_strategy", on_its_device)
+    library.around(module.MixedPrecision, "__init__", of_this_device)
     if name == "_AcceleratorConnector":
         library.around(connector, "_check_strategy_and_fallback", _as_on_a_gpu)
-    if "CUDAAccelerator" in connector._choose_auto_accelerator.__code__.co_names:
-        library.of_this_device(connector._choose_auto_accelerator, PJRTAccelerator=ours)
 
 
 def _as_on_a_gpu(inner: Any) -> Any:
@@ -133,13 +169,37 @@ def _as_on_a_gpu(inner: Any) -> Any:
     return check
 
 
-def _setup(library: Adaptation, module: ModuleType, accelerators: str) -> None:
-    library.of_this_device(module._log_device_info, PJRTAccelerator=sys.modules[accelerators].PJRTAccelerator)
+def _setup(library: Adaptation, module: ModuleType) -> None:
+    def if_not_ours(inner: Any) -> Any:
+        def log(trainer: Any) -> None:
+            if trainer.strategy.root_device.type == "pjrt":
+                module.rank_zero_info("GPU available: True (pjrt), used: True")
+            else:
+                inner(trainer)
+
+        return log
+
+    library.around(module, "_log_device_info", if_not_ours)
 
 
 def _seed(library: Adaptation, module: ModuleType) -> None:
-    library.of_this_device(module._collect_rng_states)
-    library.of_this_device(module._set_rng_states)
+    def with_ours(inner: Any) -> Any:
+        def collect(include_cuda: bool = True) -> dict[str, Any]:
+            ours = {"torch.pjrt": torch.pjrt.get_rng_state_all()} if include_cuda and is_available() else {}
+            return inner(include_cuda) | ours
+
+        return collect
+
+    def and_ours(inner: Any) -> Any:
+        def put_back(rng_state_dict: dict[str, Any]) -> None:
+            inner(rng_state_dict)
+            if "torch.pjrt" in rng_state_dict:
+                torch.pjrt.set_rng_state_all(rng_state_dict["torch.pjrt"])
+
+        return put_back
+
+    library.around(module, "_collect_rng_states", with_ours)
+    library.around(module, "_set_rng_states", and_ours)
 
 
 def _memory(library: Adaptation, module: ModuleType) -> None:
@@ -149,23 +209,26 @@ def _memory(library: Adaptation, module: ModuleType) -> None:
 def _install_fabric(library: Adaptation, fabric: str) -> None:
     then = functools.partial
     library.after_import(f"{fabric}.accelerators", then(_register, registry="ACCELERATOR_REGISTRY", fabric=fabric))
-    library.after_import(f"{fabric}.strategies", then(_strategies, registry="STRATEGY_REGISTRY", ddp="setup_module"))
+    library.after_import(
+        f"{fabric}.strategies",
+        then(_strategies, registry="STRATEGY_REGISTRY", ids="_determine_ddp_device_ids", options="_fsdp_kwargs"),
+    )
     library.after_import(f"{fabric}.utilities.device_parser", _device_parser)
     library.after_import(f"{fabric}.utilities.seed", _seed)
-    library.after_import(
-        f"{fabric}.connector", then(_connector, name="_Connector", accelerators=f"{fabric}.accelerators")
-    )
+    library.after_import(f"{fabric}.connector", then(_connector, name="_Connector"))
 
 
 def _install_pytorch(library: Adaptation, pytorch: str, fabric: str) -> None:
-    then, accelerators = functools.partial, f"{pytorch}.accelerators"
-    library.after_import(accelerators, then(_register, registry="AcceleratorRegistry", fabric=fabric))
-    library.after_import(f"{pytorch}.strategies", then(_strategies, registry="StrategyRegistry", ddp="_setup_model"))
-    library.after_import(f"{pytorch}.utilities.memory", _memory)
-    library.after_import(f"{pytorch}.trainer.setup", then(_setup, accelerators=accelerators))
+    then = functools.partial
+    library.after_import(f"{pytorch}.accelerators", then(_register, registry="AcceleratorRegistry", fabric=fabric))
     library.after_import(
-        f"{pytorch}.trainer.connectors.accelerator_connector",
-        then(_connector, name="_AcceleratorConnector", accelerators=accelerators),
+        f"{pytorch}.strategies",
+        then(_strategies, registry="StrategyRegistry", ids="determine_ddp_device_ids", options="kwargs"),
+    )
+    library.after_import(f"{pytorch}.utilities.memory", _memory)
+    library.after_import(f"{pytorch}.trainer.setup", _setup)
+    library.after_import(
+        f"{pytorch}.trainer.connectors.accelerator_connector", then(_connector, name="_AcceleratorConnector")
     )
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from torch_pjrt.libraries.adaptation import Adaptation
-from torch_pjrt.libraries.choice import tell
+from torch_pjrt.libraries.choice import is_available, tell
 
 
 def _environment(library: Adaptation, module: ModuleType) -> None:
-    library.of_this_device(module.get_device_name)
-
-    def told(inner: Any) -> Any:
+    def else_ours(inner: Any) -> Any:
         def get_device_name() -> str:
             name: str = inner()
-            if name.startswith("pjrt"):
-                tell("sentence_transformers")
-            return name
+            if name != "cpu" or not is_available():
+                return name
+            tell("sentence_transformers")
+            is_of_group = torch.distributed.is_available() and torch.distributed.is_initialized()
+            index = int(os.environ.get("LOCAL_RANK", torch.distributed.get_rank() if is_of_group else 0))
+            return f"pjrt:{index if index < torch.pjrt.device_count() else 0}"
 
         return get_device_name
 
-    library.around(module, "get_device_name", told)
+    library.around(module, "get_device_name", else_ours)
 
 
 def install(library: Adaptation, package: str) -> None:
