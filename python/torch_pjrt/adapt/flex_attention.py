@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch._C import DispatchKey
 
 from torch_pjrt import _C
@@ -12,13 +14,17 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 def _accept_the_device(flex_attention: ModuleType) -> None:
-    """Adds the device to the list of supported ones, a constant in a function's code.
+    """Passes the device by PyTorch's list of devices. Dynamo traces the wrapper, as it does the function."""
+    inner = getattr(flex_attention, "_validate_device", None)
+    if inner is None:
+        return
 
-    The constant is replaced, not the function: another function would break Dynamo's graphs, because Dynamo traces
-    PyTorch's code and skips this package's."""
-    code = flex_attention._validate_device.__code__
-    constants = (c | {"pjrt"} if isinstance(c, frozenset) and "cuda" in c else c for c in code.co_consts)
-    flex_attention._validate_device.__code__ = code.replace(co_consts=tuple(constants))
+    @functools.wraps(inner)
+    def validate_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if query.device.type != "pjrt":
+            inner(query, key, value)
+
+    flex_attention._validate_device = validate_device
 
 
 def _differentiate_the_formula(flex_attention: ModuleType) -> None:

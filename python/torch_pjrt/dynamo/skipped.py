@@ -7,8 +7,10 @@ from importlib.util import find_spec
 
 from torch._dynamo import trace_rules
 
-# Hooks around an optimizer's step are part of a captured step, and operators of a world's ranks are part of a graph.
+# Hooks around an optimizer's step are part of a captured step; operators of a world's ranks and attention's check of the
+# device are part of a graph.
 READ = (
+    "torch_pjrt.adapt.flex_attention",
     "torch_pjrt.adapt.optimizers",
     "torch_pjrt.distributed.rank",
     "torch_pjrt.dynamo.optimizers",
