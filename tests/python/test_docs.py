@@ -31,6 +31,20 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
     assert not missing
 
 
+GUIDES = (
+    "start", "device", "libraries", "sparse", "compile", "compile-step", "composites", "kernels", "files", "cpp",
+    "distributed", "world", "jax", "explain", "traces",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_guides_begin_with_a_program_and_end_with_their_limits(guide: str) -> None:
+    text = (ROOT / f"docs/{guide}.md").read_text()
+    beginning, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert re.search(r"^```(python|py|cpp)$", beginning, re.MULTILINE)
+    assert sections[-1].startswith("Limits\n")
+
+
 def test_excerpts_are_in_the_code() -> None:
     code = packed("\n".join(path.read_text() for path in CODE if path.suffix == ".cpp"))
     blocks = re.findall(r"^( *)```cpp\n(.*?)^ *```", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
