@@ -83,18 +83,19 @@ def same_numbers() -> None:
 
 STARTED = time.monotonic()
 BY_DEFAULT = os.environ.get("TORCH_PJRT_COMPILE", "auto")
+torch_pjrt._C.set_interprets_growing(False)  # which graphs of other sizes earlier tests ran would matter
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("each_way") and not metafunc.definition.get_closest_marker("compiled"):
-        metafunc.parametrize("tier", ["auto", "every"], ids=["by calls", "compiled"], indirect=True)
+        metafunc.parametrize("tier", ["auto", "first"], ids=["by calls", "compiled"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Sets when graphs are compiled, here and in processes that the test starts; marks change the user's default."""
     is_compiled = request.node.get_closest_marker("compiled")
-    policy: str = getattr(request, "param", "every" if is_compiled else BY_DEFAULT)
+    policy: str = getattr(request, "param", "first" if is_compiled else BY_DEFAULT)
     torch_pjrt._C.set_compile_policy(policy)
     if policy != BY_DEFAULT:
         monkeypatch.setenv("TORCH_PJRT_COMPILE", policy)

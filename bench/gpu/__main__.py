@@ -70,7 +70,7 @@ def environment_of(options: argparse.Namespace, scratch: Path) -> dict[str, str]
     """Returns the environment of every process of the run."""
     places = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     variables = {
-        "TORCH_PJRT_COMPILE": "every",
+        "TORCH_PJRT_COMPILE": "first",
         "TORCH_PJRT_CACHE_DIR": str(scratch / "cache/pjrt"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache/inductor"),
         "TRITON_CACHE_DIR": str(scratch / "cache/triton"),

@@ -109,6 +109,7 @@ __all__: list[str] = [
     "set_device",
     "set_eager",
     "set_foreign_trace",
+    "set_interprets_growing",
     "set_location",
     "set_program_listener",
     "set_python_sources",
@@ -1104,6 +1105,11 @@ def set_foreign_trace(
 ) -> None:
     """
     Sets the callbacks for torch code inside another framework's trace. ``value_needed(address, cause)`` returns the error to raise when a placeholder's value is read, or "". ``before_write(tensor, op)`` raises if the tensor may not be written.
+    """
+
+def set_interprets_growing(arg0: bool) -> None:
+    """
+    Sets whether ``first`` interprets graphs that differ from two earlier ones in sizes alone; the default is True.
     """
 
 def set_location(arg0: str, arg1: typing.SupportsInt | typing.SupportsIndex) -> None:

@@ -1,5 +1,5 @@
 """Runs a script and prints the graph and the StableHLO of every program that it compiles, in that order. Each graph is
-compiled when it is first run, as with TORCH_PJRT_COMPILE=every.
+compiled when it is first run.
 
 ``python -m torch_pjrt.ir script.py [its arguments]``, or ``./dev ir script.py``.
 """
@@ -38,7 +38,8 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"torch_pjrt.ir: there is no script at '{script}'")
     sys.argv = arguments
     sys.path[0] = str(script.resolve().parent)
-    _C.set_compile_policy("every")
+    _C.set_compile_policy("first")
+    _C.set_interprets_growing(False)
     _C.set_program_listener(printer(_write))
     runpy.run_path(str(script), run_name="__main__")
 

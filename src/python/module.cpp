@@ -216,6 +216,9 @@ PYBIND11_MODULE(_C, m) {
         device::forget_stretches();
       },
       "Sets when graphs are compiled, by a value of ``TORCH_PJRT_COMPILE``. Raises RuntimeError for any other name.");
+  m.def("set_interprets_growing", &engine::set_interprets_growing,
+        "Sets whether ``first`` interprets graphs that differ from two earlier ones in sizes alone; the default is "
+        "True.");
   // Runs after the handlers that compiles have registered so far. If Python has no room for it, the handler that the
   // first compile registered applies.
   Py_AtExit(&engine::end_despite_unfinished);

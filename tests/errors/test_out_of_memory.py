@@ -85,7 +85,7 @@ def test_a_compiled_call_beyond_the_devices_memory() -> None:
 
 
 LATE = """
-import resource, torch, torch_pjrt; torch_pjrt._C.set_compile_policy("every")
+import resource, torch, torch_pjrt; torch_pjrt._C.set_compile_policy("first")
 x = torch.ones(11584, dtype=torch.double, device="pjrt")
 table, rows = torch.ones(8, 11584, dtype=torch.double, device="pjrt"), torch.tensor([1, 2], device="pjrt")
 kept = torch.zeros(4, device="pjrt").add_(1)

@@ -35,8 +35,7 @@ KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Numb
 // Returns true unless a setting forbids it for all calls. Listeners that get each run, or each call in its place,
 // expect graphs.
 bool LazyEngine::may_run_at_once() {
-  const CompilePolicy policy = compile_policy();
-  const bool compiles_first = policy == CompilePolicy::kEvery || policy == CompilePolicy::kFirst || device::strict();
+  const bool compiles_first = compile_policy() == CompilePolicy::kFirst || device::strict();
   return started() && !in_forked_child() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
          !session_.programs.tells_of_runs() && !at::hasCallbacks() && session_.client().is_host_memory();
 }

@@ -21,7 +21,6 @@
 #include "engine/run/lazy_engine.h"
 #include "engine/run/plain.h"
 #include "engine/tier/identity.h"
-#include "graph/tape/parts.h"
 #include "graph/world/collective.h"
 #include "graph/world/world.h"
 
@@ -47,60 +46,39 @@ bool asked_for_another_precision(const graph::Walk& walk) {
   });
 }
 
-// Assigns a part to each node, for single-op programs: a call, consecutive calls of the host, or new memory with the
-// first ops on it.
-graph::PartOfNode parts_of_calls(const graph::Walk& walk, const std::vector<bool>& is_on_host,
-                                 std::vector<bool>& on_host) {
-  graph::PartOfNode part(walk.nodes.size());
-  const auto goes_with_last = [&](size_t i) {
-    if (is_on_host[i] != is_on_host[i - 1]) return false;
-    if (is_on_host[i]) return true;
-    const auto& operands = walk.nodes[i]->operands;
-    return walk.nodes[i - 1]->signature->name == "pjrt::empty" &&
-           std::ranges::any_of(operands, [&](const graph::Value& v) { return v.node.get() == walk.nodes[i - 1]; });
-  };
-  for (size_t i = 0; i < part.size(); ++i) {
-    if (i == 0 || !goes_with_last(i)) on_host.push_back(is_on_host[i]);
-    part[i] = static_cast<uint32_t>(on_host.size() - 1);
-  }
-  return part;
-}
-
 }  // namespace
 
-std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
-  if (compile_policy() == CompilePolicy::kEvery || device::eager() || graph::in_world()) return std::nullopt;
-  if (needs_other_processes(walk)) return std::nullopt;
+bool LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
+  const CompilePolicy policy = compile_policy();
+  if (policy == CompilePolicy::kFirst && !interprets_growing()) return false;
+  if (device::eager() || graph::in_world() || needs_other_processes(walk)) return false;
+  if (is_bookkeeping(walk)) return true;
   const CallsBy by = calls_by();
-  if (is_bookkeeping(walk)) return by;
-  if (by == CallsBy::kCudaKernels && asked_for_another_precision(walk)) return std::nullopt;
-  const bool is_compiled_first = compile_policy() == CompilePolicy::kFirst || device::strict();
-  if (stays_in_one_tier() && (is_compiled_first || are_programs(by))) return std::nullopt;
-  if (!is_compiled_first && !are_programs(by)) return by;
-  const bool grows = forms_.grows(walk, is_part, is_compiled_first ? 2 : 1);
-  if (is_compiled_first && !grows) return std::nullopt;
-  if (!are_programs(by) || device::strict()) return by;
-  return grows ? CallsBy::kEitherGrowing : CallsBy::kEither;
+  if (by == CallsBy::kCudaKernels && asked_for_another_precision(walk)) return false;
+  const bool copies = by == CallsBy::kCopies;
+  if (device::strict() && copies) return false;
+  const bool is_compiled_first =
+      policy == CompilePolicy::kFirst || device::strict() || (copies && policy != CompilePolicy::kNever);
+  return !is_compiled_first || (!stays_in_one_tier() && forms_.grows(walk, is_part));
 }
 
 CallsBy LazyEngine::calls_by() {
   if (session_.client().is_host_memory()) return CallsBy::kKernels;
-  return kernels_of(0).is_cuda() ? CallsBy::kCudaKernels : CallsBy::kPrograms;
+  return kernels_of(0).is_cuda() ? CallsBy::kCudaKernels : CallsBy::kCopies;
 }
 
 c10::Device LazyEngine::kernels_of(c10::DeviceIndex device) {
   return cuda_device(session_.client(), static_cast<size_t>(device)).value_or(c10::Device(c10::kCPU));
 }
 
-LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, CallsBy by) {
-  const std::shared_ptr<MetGraph> met = met_.meet(walk, by);
+LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
+  const std::shared_ptr<MetGraph> met = met_.meet(walk, calls_by());
   MetGraph& graph = *met;
   if (graph.met == 1) {
     graph.number = session_.programs.new_serial();
     graph.paid = session_.is_paid(identity(walk));
   }
-  graph.paid |= compile_policy() == CompilePolicy::kReady && graph.coming && graph.coming->background->is_done();
-  const MetGraphs::Turn turn = met_.turn(walk, graph, by);
+  const MetGraphs::Turn turn = met_.turn(graph);
   if (turn != MetGraphs::Turn::kProgram) {
     if (graph.met == 1) session_.programs.remember(walk);
     if (turn == MetGraphs::Turn::kCallsAndBegin) {
@@ -115,7 +93,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
     if (graph.met > 1) graph.plan = plan;  // most graphs occur once, and keep none
     plan->program->serial = graph.number;
     if (session_.run_log.is_on()) plan->program->by_calls = met_.told(graph);
-    return {plan->program, plan, std::move(graph.on_host)};
+    return {plan->program, plan};
   }
   graph.plan = nullptr;
   std::shared_ptr<Program> program;
@@ -126,39 +104,19 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
   program->predicted_ns = graph.cost.record + graph.cost.program;
   if (!graph.paid) session_.set_paid(identity(walk));
   graph.paid = true;
-  return {program, nullptr, {}};
+  return {program, nullptr};
 }
 
-std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
+std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const CallsPlan& plan) {
   ++session_.metrics.graphs_run_by_calls;  // counts interrupted runs, too
-  if (!are_programs(calls_by())) {
-    const Interpreted done = interpret(walk, *chosen.calls);
-    if (!done.lacks_memory) return done.copied;
+  const Interpreted done = interpret(walk, plan);
+  if (done.lacks_memory) {
     --session_.metrics.graphs_run_by_calls;
     return std::nullopt;
   }
-  std::vector<bool> on_host;  // by part
-  graph::Parts parts(walk, parts_of_calls(walk, chosen.on_host, on_host));
-  uint64_t copied = 0;
-  for (uint32_t i = 0; i < parts.count(); ++i) {
-    graph::Walk calls;
-    {
-      const std::lock_guard guard(graph::graph_lock());
-      parts.walk(i, calls);
-    }
-    if (calls.empty()) continue;
-    if (on_host[i]) {
-      const Interpreted done = interpret(calls, CallsPlan(calls, c10::kCPU));
-      session_.metrics.calls_on_host += calls.nodes.size() - done.alone;
-      copied += done.copied;
-    } else {
-      const std::shared_ptr<Program> alone = session_.programs.find_or_compile(calls);
-      launch_bound(calls, *alone, sync);
-      settle(calls, *alone, sync.launch);
-    }
-  }
-  device::counters().host_transfer_bytes += copied;
-  return copied;
+  if (calls_by() == CallsBy::kCopies) session_.metrics.calls_on_host += walk.nodes.size() - done.alone;
+  device::counters().host_transfer_bytes += done.copied;
+  return done.copied;
 }
 
 namespace {

@@ -10,9 +10,7 @@
 
 namespace tpjrt::engine {
 
-LazyEngine::LazyEngine(Session& session)
-    : session_(session),
-      met_(/*processors=*/0, [](graph::SignaturePtr s) { return KernelCall::of(s).way() != KernelCall::Way::kNone; }) {}
+LazyEngine::LazyEngine(Session& session) : session_(session) {}
 
 LazyEngine& LazyEngine::instance() {
   static auto* engine = new LazyEngine(Session::instance());  // leaked, like the session

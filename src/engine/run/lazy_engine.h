@@ -86,9 +86,9 @@ class LazyEngine final : public device::Engine {
   // Returns true if the graph is one program with its collectives in several processes: it is neither cut nor
   // interpreted.
   bool needs_other_processes(const graph::Walk& walk);
-  // Returns how a graph without a program may be interpreted, or nothing if it must be compiled (Note [Tiers], Note
-  // [Growing graphs]).
-  std::optional<CallsBy> may_run_by_calls(const graph::Walk& walk, bool is_part);
+  // Returns true if a graph without a program may be interpreted, so that it need not be compiled now (Note [Tiers],
+  // Note [Growing graphs]).
+  bool may_run_by_calls(const graph::Walk& walk, bool is_part);
   CallsBy calls_by();
   // Returns PyTorch's device whose kernels run calls of the client's `device`: CUDA if PyTorch has kernels for it,
   // otherwise the CPU.
@@ -97,10 +97,9 @@ class LazyEngine final : public device::Engine {
   struct Chosen {
     std::shared_ptr<Program> program;
     std::shared_ptr<const CallsPlan> calls;
-    std::vector<bool> on_host;  // if calls are single-op programs: ByOneCall
   };
   // Decides how a graph without a program runs: interpreted, which may begin its compile, or as its compiled program.
-  Chosen by_calls_or_compiled(const graph::Walk& walk, CallsBy by);
+  Chosen by_calls_or_compiled(const graph::Walk& walk);
   // Returns true if the eager fast path is enabled (Note [At once]).
   bool may_run_at_once();
   struct OneCall {
@@ -113,7 +112,7 @@ class LazyEngine final : public device::Engine {
   bool run_at_once(const OneCall& one);  // call under the session's lock
   // Interprets a graph. Returns the bytes copied between host and device, or nothing if PyTorch lacks memory and
   // nothing changed.
-  std::optional<uint64_t> run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
+  std::optional<uint64_t> run_calls(const graph::Walk& walk, const CallsPlan& plan);
   struct Interpreted {
     bool lacks_memory = false;  // PyTorch lacks it, and nothing changed
     uint64_t copied = 0;        // bytes to and from a device with its own memory

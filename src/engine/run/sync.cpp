@@ -151,7 +151,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   if (program) met_.pass(program->predicted_ns);
   Chosen chosen;
   if (!program) {
-    if (const std::optional<CallsBy> by = may_run_by_calls(walk, is_part)) chosen = by_calls_or_compiled(walk, *by);
+    if (may_run_by_calls(walk, is_part)) chosen = by_calls_or_compiled(walk);
     program = chosen.program;
   }
   if (!program) program = session_.programs.compile(walk);
@@ -160,7 +160,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   const int64_t cpu = logs ? process_cpu_ns() : 0;
   const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, calls_by())) : std::nullopt;
   uint64_t copied = 0;
-  const std::optional<uint64_t> by_calls = chosen.calls ? run_calls(walk, chosen, sync) : std::nullopt;
+  const std::optional<uint64_t> by_calls = chosen.calls ? run_calls(walk, *chosen.calls) : std::nullopt;
   if (by_calls) {
     copied = *by_calls;
   } else {

@@ -36,11 +36,11 @@ struct Kind {
 // Measured on one processor of an AMD EPYC with AVX-512, with XLA:CPU.
 constexpr double kCompileGraph = 17, kAgain = 0.3, kBackward = 4;
 constexpr double kCallsOfGraph = 1300, kProgramOfGraph = 1700, kArgument = 330, kLaunch = 50'000;
-constexpr double kCopy = 10'000, kCopyByte = 1;  // between the host and a device: PCIe, not measured here
 // CUDA, from the first measurements on one H100 (docs/plugins.md): a kernel of eager and one within a program, a list's
 // tensor, an element, a multiplication, and XLA:GPU's compile time as a multiple of XLA:CPU's.
 constexpr Run kCudaCalls{8000, 0.004, 4e-5}, kCudaProgram{2000, 0.002, 4e-5};
 constexpr double kCudaListed = 300, kCudaCompile = 2;
+constexpr double kCopy = 10'000, kCopyByte = 1;  // between the host and a device: PCIe, not measured here
 constexpr double kRecord = 5000, kRecordTensor = 2000, kList = 5000;
 
 enum : uint8_t {
@@ -196,21 +196,6 @@ constexpr int64_t kMostFew = 1024;  // elements
 
 }  // namespace
 
-int64_t cost_within(const Node& node) { return static_cast<int64_t>(known_cost(node.signature).compile); }
-int64_t cost_alone(const Node& node) { return static_cast<int64_t>(kCompileGraph * 1e6) + cost_within(node); }
-
-int64_t cost_launched(const Node& node) {
-  return static_cast<int64_t>(kLaunch + kProgramOfGraph + known_cost(node.signature).program);
-}
-
-int64_t cost_on_host(const Node& node) {
-  double cost = kCallsOfGraph + known_cost(node.signature).calls;
-  for (const auto* types : {&node.signature->operands, &node.signature->results}) {
-    for (const TypePtr type : *types) cost += type ? kCopy + kCopyByte * static_cast<double>(type->nbytes()) : 0;
-  }
-  return static_cast<int64_t>(cost);
-}
-
 Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
   CallCost sum{kCompileGraph * 1e6, 0, 0, 0, kProgramOfGraph};
   sum.program += kArgument * static_cast<double>(walk.leaves.size() + walk.results.size());
@@ -226,11 +211,16 @@ Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
   if (by == CallsBy::kCudaKernels) {
     sum.compile *= kCudaCompile;
     sum.program += kLaunch;
-  } else if (are_programs(by)) {
-    sum.calls = sum.program + kLaunch * static_cast<double>(walk.nodes.size());
-    sum.program += kLaunch;
   } else {
     sum.calls += kCallsOfGraph;
+  }
+  if (by == CallsBy::kCopies) {
+    const auto copied = [&](TypePtr type) {
+      sum.calls += type ? kCopy + kCopyByte * static_cast<double>(type->nbytes()) : 0;
+    };
+    for (const graph::NodePtr& leaf : walk.leaves) copied(leaf->leaf_type);
+    for (const graph::Value& result : walk.results) copied(result.node->signature->results[result.index]);
+    sum.program += kLaunch;
   }
   return {static_cast<int64_t>(sum.compile), static_cast<int64_t>(sum.record), static_cast<int64_t>(sum.calls),
           static_cast<int64_t>(sum.program)};

@@ -24,19 +24,11 @@ struct Cost {
   int64_t program = 0;  // one run of its program
 };
 
-// How the interpreter tier executes one op (Note [Tiers]): a PyTorch CPU kernel, a PyTorch CUDA kernel, or a compiled
-// single-op program. kEither chooses between amortized single-op programs and host kernels, kEitherGrowing likewise for
-// a graph that grows.
-enum class CallsBy : uint8_t { kKernels, kCudaKernels, kPrograms, kEither, kEitherGrowing };
-inline bool are_programs(CallsBy by) { return by != CallsBy::kKernels && by != CallsBy::kCudaKernels; }
+// How the interpreter tier executes ops (Note [Tiers]): by PyTorch's CPU kernels in place, by its CUDA kernels, or by its
+// CPU kernels on copies of the values that the graph reads.
+enum class CallsBy : uint8_t { kKernels, kCudaKernels, kCopies };
 
 Cost predicted_cost(const graph::Walk& walk, CallsBy by);
-// The call's share of its graph's compile time, and the compile time of a program of this call alone.
-int64_t cost_within(const graph::Node& node);
-int64_t cost_alone(const graph::Node& node);
-// The time of one run on a device with its own memory: as a program, and by the host's kernel with its copies.
-int64_t cost_launched(const graph::Node& node);
-int64_t cost_on_host(const graph::Node& node);
 
 // Returns true for ops on a few integers (positions, lengths, masks, the tokens so far). The host's kernels compute
 // them in next to no time, whatever the device, and loops make them in ever new shapes.

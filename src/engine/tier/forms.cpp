@@ -49,13 +49,13 @@ bool is_bookkeeping(const graph::Walk& walk) {
   return std::ranges::all_of(walk.nodes, [](const Node* node) { return is_of_few_integers(*node); });
 }
 
-bool Forms::grows(const graph::Walk& walk, bool is_part, int others) {
+bool Forms::grows(const graph::Walk& walk, bool is_part) {
   if (met_.size() == kMostForms) met_.clear();
   Met& met = met_[graph::mixed(form(walk), is_part)];
   if (met.first == 0) met.first = walk.hash;
   if (met.first == walk.hash) return false;
   if (met.second == 0) met.second = walk.hash;
-  return others < 2 || met.second != walk.hash;
+  return met.second != walk.hash;
 }
 
 }  // namespace tpjrt::engine

@@ -3,10 +3,8 @@
 // Note [Growing graphs]: a graph with growing shapes is new each time: a cache, the tokens so far, sentences of other
 // lengths. If each were compiled immediately, every token of a `generate()` would cost a program that never runs again.
 // So among graphs that differ only in sizes, policies that compile immediately do so for two; the others are compiled
-// once that is amortized (Note [Tiers]). Only the policy `every` compiles them all. Bookkeeping doesn't count: tokens
-// with and without a new mask have the same key. A graph that is nothing but bookkeeping isn't compiled before it is
-// amortized, either. A device with its own memory, where each op is a program, leaves the ops to the host from the
-// second graph of a key on (purchases.h), because each of its programs would be compiled anew, too.
+// once that is amortized (Note [Tiers]). Bookkeeping doesn't count: tokens with and without a new mask have the same
+// key. A graph that is nothing but bookkeeping isn't compiled before it is amortized, either.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +26,9 @@ uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const g
 
 class Forms {
  public:
-  // Records a graph without a program. Returns true if at least `others` (1 or 2) other graphs with its key were seen
-  // before. Parts of cut graphs are counted separately, because whole graphs of the key don't predict which parts
-  // recur.
-  bool grows(const graph::Walk& walk, bool is_part, int others);
+  // Records a graph without a program. Returns true if at least two other graphs with its key were seen before. Parts
+  // of cut graphs are counted separately, because whole graphs of the key don't predict which parts recur.
+  bool grows(const graph::Walk& walk, bool is_part);
 
  private:
   struct Met {

@@ -24,20 +24,21 @@ std::atomic<CompilePolicy>& policy() {
   return value;
 }
 
+std::atomic<bool> growing_is_interpreted{true};
+
 }  // namespace
 
 CompilePolicy compile_policy_named(const std::string& name) {
-  if (name == "every") return CompilePolicy::kEvery;
-  if (name == "first") return CompilePolicy::kFirst;
   if (name == "auto") return CompilePolicy::kAuto;
+  if (name == "first") return CompilePolicy::kFirst;
   if (name == "never") return CompilePolicy::kNever;
-  if (name == "ready") return CompilePolicy::kReady;
-  TORCH_CHECK_VALUE(false, "TORCH_PJRT_COMPILE=", name,
-                    ": it is 'first', 'auto', 'ready', 'never' or 'every' (docs/environment.md)");
+  TORCH_CHECK_VALUE(false, "TORCH_PJRT_COMPILE=", name, ": it is 'auto', 'first' or 'never' (docs/environment.md)");
 }
 
 CompilePolicy compile_policy() { return policy(); }
 void set_compile_policy(CompilePolicy value) { policy() = value; }
+bool interprets_growing() { return growing_is_interpreted; }
+void set_interprets_growing(bool value) { growing_is_interpreted = value; }
 bool stays_in_one_tier() { return at::globalContext().deterministicAlgorithms(); }
 
 bool MetGraphs::overlaps() const {
@@ -49,7 +50,6 @@ bool MetGraphs::overlaps() const {
 }
 
 int64_t MetGraphs::share(const MetGraph& graph) const {
-  if (compile_policy() == CompilePolicy::kReady) return 0;
   return overlaps() ? graph.cost.compile / 4 : graph.cost.compile;
 }
 
@@ -64,9 +64,7 @@ std::string MetGraphs::told(const MetGraph& graph) const {
     const int64_t waits = overlaps() ? times(std::max(now_, free_at_) - now_ + cost.compile, step) : 0;
     of = std::to_string(graph.met + times(share(graph) - graph.saved - gain, gain) + waits);
   }
-  const auto on_host = std::count(graph.on_host.begin(), graph.on_host.end(), true);
-  return std::to_string(graph.met) + (of.empty() ? "" : " of " + of) + " by calls" +
-         (on_host == 0 ? "" : ", " + std::to_string(on_host) + " of them on the host");
+  return std::to_string(graph.met) + (of.empty() ? "" : " of " + of) + " by calls";
 }
 
 std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
@@ -83,12 +81,9 @@ std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
   return graph;
 }
 
-MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsBy by) {
+MetGraphs::Turn MetGraphs::turn(MetGraph& graph) {
   const Cost& cost = graph.cost;
-  const bool by_programs = are_programs(by);
-  ByOneCall one_by_one = by_programs ? purchases_.calls_of(walk, cost, by) : ByOneCall{cost.calls, {}};
-  const int64_t calls = one_by_one.cost;
-  const int64_t saved = graph.saved + std::max<int64_t>(0, calls - cost.program);
+  const int64_t saved = graph.saved + std::max<int64_t>(0, cost.calls - cost.program);
   Turn turn = Turn::kCalls;
   if (compile_policy() == CompilePolicy::kNever || stays_in_one_tier()) {
     turn = Turn::kCalls;
@@ -100,13 +95,7 @@ MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsB
   }
   const bool by_calls = turn != Turn::kProgram;
   if (by_calls) graph.saved = saved;
-  now_ += cost.record + (by_calls ? calls : cost.program);
-  if (by_programs && by_calls) {
-    purchases_.ran(walk, one_by_one.on_host);
-    graph.on_host = std::move(one_by_one.on_host);
-  } else if (by_programs) {
-    purchases_.compiled(walk);
-  }
+  now_ += cost.record + (by_calls ? cost.calls : cost.program);
   return turn;
 }
 

@@ -13,13 +13,9 @@
 // loss is bounded by the compile's cost, both against compiling everything first and against compiling nothing.
 //
 // If the device computes in host memory, PyTorch's CPU kernels run the ops (engine/run/interpret.h); on a GPU that
-// PyTorch supports, its CUDA kernels do (Note [Calls on CUDA]). Another device with its own memory runs each op as a
-// single-op program, which is compiled first and then serves every graph with that op. Such compiles are amortized in
-// the same way: the host's kernel runs an op, copies included, until its program would have saved its compile. In
-// strict mode it is a program immediately. The first graphs of a script are compiled whole, as if their ops had to be
-// compiled as well. Time spent compiling an op within whole graphs counts for the op, so that later graphs of the same
-// ops in another order are not compiled whole. Nor is a graph that differs from an earlier one only in sizes (Note
-// [Growing graphs]): its ops differ as well, and may never recur.
+// PyTorch supports, its CUDA kernels do (Note [Calls on CUDA]). Another device with its own memory would have to copy what
+// a graph reads to the host, so graphs are compiled there when first met. The host interprets only those with dynamic
+// shapes (Note [Growing graphs]) and those on a few integers, and none but the latter in strict mode.
 //
 // The tier depends on the graphs and on how often each was executed, never on time: a script gives the same bits each
 // time on the same number of processors. A graph that an earlier process has amortized is compiled immediately, because
@@ -27,27 +23,25 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "engine/tier/cost.h"
-#include "engine/tier/purchases.h"
 #include "graph/tape/walk.h"
 
 namespace tpjrt::engine {
 
-// The policy in TORCH_PJRT_COMPILE. kEvery: compiles every graph at its first run. kFirst: likewise, except for dynamic
-// shapes (Note [Growing graphs]). kAuto: Note [Tiers]. kReady: like kAuto, but a compile begins when a graph recurs for
-// the first time, and its program runs as soon as it is ready. kNever: interprets everything.
-enum class CompilePolicy : uint8_t { kEvery, kFirst, kAuto, kReady, kNever };
-// The policy of the whole process. compile_policy_named throws unless the name is "every", "first", "auto", "ready" or
-// "never".
+// The policy in TORCH_PJRT_COMPILE. kAuto: Note [Tiers]. kFirst: compiles a graph at its first run, except for dynamic
+// shapes (Note [Growing graphs]). kNever: interprets everything.
+enum class CompilePolicy : uint8_t { kAuto, kFirst, kNever };
+// The policy of the whole process. compile_policy_named throws unless the name is "auto", "first" or "never".
 CompilePolicy compile_policy();
 void set_compile_policy(CompilePolicy policy);
 CompilePolicy compile_policy_named(const std::string& name);
+// For tests and tools that want a program of each graph: false lets kFirst compile graphs with dynamic shapes, too.
+bool interprets_growing();
+void set_interprets_growing(bool value);
 // Returns true under torch.use_deterministic_algorithms: a graph must give the same bits each time, and two tiers
 // don't. Graphs are then interpreted for good, or compiled at their first run.
 bool stays_in_one_tier();
@@ -63,28 +57,23 @@ struct MetGraph {
   int64_t saved = 0;                      // time that a program would have saved over its interpreted runs
   int64_t due = 0;                        // when its compile should be done; 0: it hasn't begun
   bool paid = false;                      // amortized, maybe by an earlier process
-  std::vector<bool> on_host;              // calls of this run that the host executes: ByOneCall
   std::shared_ptr<Coming> coming;         // its pending compile, once begun
   std::shared_ptr<const CallsPlan> plan;  // plan of interpreted runs, from the second on
 };
 
 class MetGraphs {
  public:
-  // `processors`: number that this process may use; 0: ask the system when it first matters. `has_kernel`: whether the
-  // host can run such a call.
-  explicit MetGraphs(
-      int processors = 0, std::function<bool(graph::SignaturePtr)> has_kernel = [](auto) { return true; })
-      : processors_(processors), purchases_(std::move(has_kernel)) {}
+  // `processors`: number that this process may use; 0: ask the system when it first matters.
+  explicit MetGraphs(int processors = 0) : processors_(processors) {}
 
   // Counts one more execution. For a new graph, `met` is 1 afterwards.
   std::shared_ptr<MetGraph> meet(const graph::Walk& walk, CallsBy by);
   enum class Turn : uint8_t { kCalls, kCallsAndBegin, kProgram };
   // Decides how this run is executed, and counts its cost. kCallsAndBegin: interpreted, while its compile begins.
-  Turn turn(const graph::Walk& walk, MetGraph& graph, CallsBy by);
+  Turn turn(MetGraph& graph);
   // Counts the run of a program with this predicted time, recording included.
   void pass(int64_t predicted) { now_ += predicted; }
-  // Returns a text for explain(), "3 of 120 by calls", with the number of calls on the host if calls are single-op
-  // programs.
+  // Returns a text for explain(), "3 of 120 by calls".
   std::string told(const MetGraph& graph) const;
 
  private:
@@ -97,7 +86,6 @@ class MetGraphs {
   int64_t now_ = 0;                                                 // predicted time of all runs so far
   int64_t free_at_ = 0;                                             // when the compiles begun so far should be done
   std::unordered_map<uint64_t, std::shared_ptr<MetGraph>> graphs_;  // by hash
-  Purchases purchases_;                                             // used if calls are single-op programs
 };
 
 }  // namespace tpjrt::engine

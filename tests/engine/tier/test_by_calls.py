@@ -52,7 +52,7 @@ def test_what_takes_longer_than_its_compile_is_compiled_at_once() -> None:
     assert counts() == (0, 1)
 
 
-@pytest.mark.parametrize("how", ["strict", "eagerly", "first", "every"])
+@pytest.mark.parametrize("how", ["strict", "eagerly", "first"])
 def test_where_everything_is_compiled(how: str) -> None:
     x = torch.randn(3, 20 + sum(map(ord, how)) % 100).to("pjrt")  # each has its own sizes
     if how == "strict":
@@ -178,14 +178,14 @@ BY_HAND = {
 @pytest.mark.sampled(2)
 def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
     results = []
-    for policy in ("auto", "every"):  # not in the other order: the program would exist then
+    for policy in ("auto", "first"):  # not in the other order: the program would exist then
         _C.set_compile_policy(policy)
         torch.manual_seed(3)
         results.append(BY_HAND[name]().cpu())
     by_calls, compiled = counts()
     assert by_calls >= 1
     if "cell" in name or "linear" in name:
-        assert compiled == 1  # "every"
+        assert compiled == 1  # "first"
     rounds = any(word in name for word in ("attention", "linear", "cell", "LSTM", "GRU", "RNN", "randn", "normal_"))
     close = {"rtol": 1e-5, "atol": 1e-5} if rounds else {"rtol": 0, "atol": 0}
     torch.testing.assert_close(*results, **close)
@@ -267,7 +267,7 @@ def test_what_somebody_else_reads_is_not_written() -> None:
 def test_who_still_reads_is_waited_for() -> None:
     x = torch.ones(1 << 20).to("pjrt")
     for i in range(5):
-        _C.set_compile_policy("every")
+        _C.set_compile_policy("first")
         slow = x
         for _ in range(20):
             slow = slow.sin().cos()
@@ -346,10 +346,15 @@ def test_a_later_process_finds_it_paid(server: fresh.Server, tmp_path: Path) -> 
 
 @pytest.mark.host_memory
 def test_a_process_may_end_while_it_compiles() -> None:
-    environment = {**os.environ, "TORCH_PJRT_COMPILE": "ready", "TORCH_PJRT_CACHE": "0"}
+    environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0", "OMP_NUM_THREADS": "1"}
     script = SCRIPT.split("metrics =")[0] + "print('over', torch_pjrt.metrics()['graphs_compiled'], flush=True)"
     done = subprocess.run(
-        [sys.executable, "-c", script, "2"], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script, str(STEPS - 14)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "over 0"
@@ -360,7 +365,7 @@ def test_an_unknown_policy(server: fresh.Server) -> None:
         "import torch, torch_pjrt\ntry: (torch.ones(2).to('pjrt') + 1).cpu()\nexcept ValueError as error: print(error)"
     )
     (done,) = server.run(fresh.Job(code, environment={"TORCH_PJRT_COMPILE": "now"}))
-    assert "TORCH_PJRT_COMPILE=now: it is 'first', 'auto', 'ready', 'never' or 'every'" in done.out
+    assert "TORCH_PJRT_COMPILE=now: it is 'auto', 'first' or 'never'" in done.out
 
 
 @pytest.mark.host_memory
@@ -402,9 +407,9 @@ def test_a_busy_machine_changes_no_bit(server: fresh.Server) -> None:
 
 THREE = """
 import torch, torch_pjrt
-x = torch.ones(7, 7).to("pjrt")
-for _ in range(2):
-    for n in (60, 61, 62):
+x = torch.ones(600, 600).to("pjrt")
+for _ in range(8):
+    for n in (4, 5, 6):
         y = x
         for i in range(n):
             y = torch.sin(y * 0.9).cumsum(0) @ x
@@ -419,12 +424,10 @@ libc = ctypes.CDLL(None)
 def g(x, n):
     for i in range(n): x = torch.softmax((x * 1.01 + i).sin(), -1) @ x
     return x
-x = torch.ones(32, 32).to("pjrt")
-for _ in range(2): g(x, 3).sum().item()
-time.sleep(0.5)
+x = torch.ones(600, 600).to("pjrt")
 libc.on_exit(libc.sleep, None)  # sleeps as many seconds as the status says
-for k in range(4, 40):
-    for _ in range(2): g(x, k).sum().item()
+for k in (4, 5):
+    for _ in range(8): g(x, k).sum().item()  # its compile begins
 """
 ENDS = {
     "sys.exit": ("sys.exit(1)", 1),
@@ -432,7 +435,7 @@ ENDS = {
     "os._exit": ("os._exit(3)", 3),
     "a signal": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -15),
     "with a daemon that compiles": (
-        "def work():\n    for k in range(40, 99): g(x, k).sum().item(), g(x, k).sum().item()\n"
+        "def work():\n    for k in range(6, 99): [g(x, k).sum().item() for _ in range(8)]\n"
         "threading.Thread(target=work, daemon=True).start(); time.sleep(0.2); sys.exit(2)",
         2,
     ),
@@ -444,14 +447,14 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_a_process_has_its_own_status_when_it_ends_under_a_compile(end: str) -> None:
     line, status = ENDS[end]
-    environment = {**os.environ, "TORCH_PJRT_COMPILE": "ready", "TORCH_PJRT_CACHE": "0"}
+    environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", ENDING + line],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == status, done.stderr
 
@@ -459,12 +462,13 @@ def test_a_process_has_its_own_status_when_it_ends_under_a_compile(end: str) -> 
 def test_a_process_may_end_while_three_compiles_run() -> None:
     environment = {
         **os.environ,
-        "TORCH_PJRT_COMPILE": "ready",
+        "TORCH_PJRT_COMPILE": "auto",
         "TORCH_PJRT_COMPILE_THREADS": "3",
+        "OMP_NUM_THREADS": "1",
         "TORCH_PJRT_CACHE": "0",
     }
     done = subprocess.run(
-        [sys.executable, "-c", THREE], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", THREE], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stdout.split()[0]) == (0, "over"), done.stderr
     assert int(done.stdout.split()[1]) >= 6

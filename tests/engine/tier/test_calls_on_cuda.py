@@ -98,7 +98,7 @@ def test_draws_are_those_of_programs(run: Run) -> None:
         return both, torch.bernoulli(x / 2), torch.randint(0, 100, (20,), device="pjrt"), x.clone().normal_(2, 3)
 
     results = []
-    for policy in ("auto", "every"):
+    for policy in ("auto", "first"):
         _C.set_compile_policy(policy)
         results.append([t.cpu() for t in draws()])
         if policy == "auto":
@@ -165,7 +165,7 @@ def test_programs_and_kernels_are_in_order(run: Run) -> None:
     # The plugin waits once for the kernels' stream, and the result's buffer is ready after it.
     assert calls == ["kernel 10", "kernel 10", "record 10", "block 1000", "view 1000"], calls
 
-    _C.set_compile_policy("every")  # a program takes what the kernels made
+    _C.set_compile_policy("first")  # a program takes what the kernels made
     z = x + y
     del x, y
     torch_pjrt.sync()
@@ -188,7 +188,7 @@ def test_programs_and_kernels_are_in_order(run: Run) -> None:
 def test_memory_that_the_stream_still_reads_stays(run: Run) -> None:
     run(
         """
-    _C.set_compile_policy("every")
+    _C.set_compile_policy("first")
     z = torch.ones(3, device="pjrt") + 1
     torch_pjrt.sync()
     _C.set_compile_policy("auto")

@@ -108,12 +108,12 @@ def test_random_programs_in_either_tier(seed: int) -> None:
     for n in (5, 7):
         found, expected = random_program(seed, n, "pjrt"), random_program(seed, n, "cpu")
         for ours, cpus in zip(found, expected, strict=True):
-            _C.set_compile_policy(choose.choice(["auto", "every"]))
+            _C.set_compile_policy(choose.choice(["auto", "first"]))
             torch.testing.assert_close((ours + 0).cpu(), cpus + 0, rtol=1e-3, atol=1e-3, check_stride=True)
             write(ours)
             write(cpus)
         for ours, cpus in zip(found, expected, strict=True):  # some share memory
-            _C.set_compile_policy(choose.choice(["auto", "every"]))
+            _C.set_compile_policy(choose.choice(["auto", "first"]))
             torch.testing.assert_close(ours.cpu(), cpus, rtol=1e-3, atol=1e-3)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -9,6 +11,13 @@ import torch_pjrt
 from tests.engine.tier.conftest import counts
 from tests.models.generating import KINDS, programs_of
 from torch_pjrt import _C
+
+
+@pytest.fixture(autouse=True)
+def growing() -> Iterator[None]:
+    _C.set_interprets_growing(True)
+    yield
+    _C.set_interprets_growing(False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,26 +63,21 @@ def test_of_graphs_that_differ_in_sizes_two_are_compiled(how: str) -> None:
         assert counts() == (4, 2)
 
 
-@pytest.mark.parametrize("how", ["every", "deterministic, first"])
-def test_where_each_is_compiled(how: str) -> None:
-    if how == "every":
-        _C.set_compile_policy("every")
-        of_sizes(31)
-    else:
-        _C.set_compile_policy("first")
-        torch.use_deterministic_algorithms(True)
-        try:
-            of_sizes(41)
-        finally:
-            torch.use_deterministic_algorithms(False)
+def test_where_each_is_compiled() -> None:
+    _C.set_compile_policy("first")
+    torch.use_deterministic_algorithms(True)
+    try:
+        of_sizes(41)
+    finally:
+        torch.use_deterministic_algorithms(False)
     assert counts() == (0, 6)
 
 
-@pytest.mark.parametrize(("how", "size"), [("first", 51), ("deterministic", 61), ("every", 71)])
-def test_bookkeeping_is_compiled_only_with_every(how: str, size: int) -> None:
+@pytest.mark.parametrize(("how", "size"), [("first", 51), ("deterministic", 61)])
+def test_bookkeeping_is_not_compiled(how: str, size: int) -> None:
     """Both tiers give the same bits, so this is valid under deterministic algorithms, too."""
     torch.use_deterministic_algorithms(how == "deterministic")
-    _C.set_compile_policy(how if how != "deterministic" else "first")
+    _C.set_compile_policy("first")
     try:
         tokens = torch.arange(size).to("pjrt")
         for i in range(5):
@@ -81,5 +85,4 @@ def test_bookkeeping_is_compiled_only_with_every(how: str, size: int) -> None:
             assert (tokens.cumsum(0)[-1] > 3).item()
     finally:
         torch.use_deterministic_algorithms(False)
-    by_calls, compiled = counts()
-    assert (by_calls, compiled > 0) == ((0, True) if how == "every" else (5, False))
+    assert counts() == (5, 0)

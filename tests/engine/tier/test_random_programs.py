@@ -321,7 +321,7 @@ class Drawn:
 
     def switch(self) -> None:
         if self.switches:
-            policy = self.rng.choice(("auto", "every"))
+            policy = self.rng.choice(("auto", "first"))
             self.done.append(policy)
             _C.set_compile_policy(policy)
 
