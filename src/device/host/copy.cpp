@@ -11,7 +11,6 @@
 #include <ATen/ops/fill.h>
 #include <ATen/ops/neg.h>
 #include <c10/core/Scalar.h>
-#include <c10/util/ScopeExit.h>
 
 #include "device/call/meta.h"
 #include "device/host/host.h"
@@ -45,20 +44,14 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
 bool copied_at_once(const at::Tensor& self, const at::Tensor& from) {
   std::unique_lock lock(graph::graph_lock());
   if (covers_storage(self) || !storage_of(self)->cell.value()) return false;
-  if (!call_of_stretch(signature_of_write(self)) || !may_run_at_once()) return false;
+  const graph::SignaturePtr first = begins_stretch() ? signature_of_write(self) : nullptr;
+  if (!call_of_stretch(first) || !may_run_at_once()) return false;
   const std::optional<Shown> to = shown(self);
   const std::optional<Shown> source = is_pjrt(from) ? shown(from) : Shown{{}, &from};
   if (!to || !source || (is_pjrt(from) && !source->leaf)) return false;
   const uint32_t own = source->leaf == to->leaf ? 3 : 2;  // the storage slot, and those here
   if (to->leaf.node.use_count() != own) return false;
-  bool copied = false;
-  {
-    lock.unlock();
-    const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });  // values are released under the lock
-    copied = engine().copy_at_once(*to, *source);
-  }
-  if (copied) ran_at_once();
-  return copied;
+  return run_unlocked(lock, [&] { return engine().copy_at_once(*to, *source); });
 }
 
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {

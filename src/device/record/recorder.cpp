@@ -5,7 +5,6 @@
 #include <ATen/native/Resize.h>
 #include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>
-#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <bit>
@@ -262,13 +261,7 @@ bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& nu
     const Value& leaf = operands[write.operand].leaf;
     if (leaf && leaf.node.use_count() != 2) return false;
   }
-  bool ran = false;
-  {
-    lock.unlock();
-    const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });  // values are released under the lock
-    ran = engine().run_at_once(s, operands, numbers, given);
-  }
-  if (!ran) return false;
+  if (!run_unlocked(lock, [&] { return engine().run_at_once(s, operands, numbers, given); })) return false;
   const auto fresh = static_cast<uint32_t>(s.results.size() - plan.writes.size());
   for (uint32_t i = 0; i < fresh; ++i) {
     results.push_back(make_tensor(s.results[i], arguments.device));
@@ -277,7 +270,6 @@ bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& nu
   for (const Plan::Write& w : plan.writes) {
     if (given[w.result]) write(*arguments.operands[w.operand], std::move(given[w.result]));
   }
-  ran_at_once();
   return true;
 }
 

@@ -1,6 +1,8 @@
 // See Note [At once].
 #include "device/start/at_once.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <atomic>
 #include <utility>
 
@@ -25,6 +27,8 @@ std::atomic<uint32_t> policies = 0;  // how often a policy was set
 
 }  // namespace
 
+bool begins_stretch() { return stretch.first == nullptr; }
+
 bool call_of_stretch(graph::SignaturePtr signature) {
   Stretch& s = stretch;
   if (!s.first) {
@@ -41,7 +45,13 @@ bool call_of_stretch(graph::SignaturePtr signature) {
 
 bool may_run_at_once() { return !eager() && !tracing() && !stays_lazy() && !seal() && !WriteWatcher::is_there(); }
 
-void ran_at_once() { ++stretch.ran; }
+bool run_unlocked(std::unique_lock<std::mutex>& lock, c10::function_ref<bool()> run) {
+  lock.unlock();
+  const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });
+  const bool ran = run();
+  stretch.ran += ran;
+  return ran;
+}
 
 uint32_t end_stretch() {
   const Stretch ended = std::exchange(stretch, {});

@@ -10,19 +10,25 @@
 // in memory see that memory, and write into it if nothing else has the old value.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <cstdint>
+#include <mutex>
 
 #include "graph/signature.h"
 
 namespace tpjrt::device {
 
-// Records that this thread is about to call `signature`, which lives as long as the process. Returns true if the call
-// should run immediately. Under graph_lock().
+// Returns whether the next call is a stretch's first, whose signature counts. Under graph_lock(), as the next.
+bool begins_stretch();
+// Records that this thread is about to call `signature`, which lives as long as the process and may be null unless the
+// call is a stretch's first. Returns true if the call should run immediately.
 bool call_of_stretch(graph::SignaturePtr signature);
 // Returns whether this thread's calls may run immediately: not in eager mode or a trace, or if writes are watched.
 bool may_run_at_once();
-// Records that it ran.
-void ran_at_once();
+// Calls `run`, which asks the engine to run a call and returns whether it ran, and counts it. `lock` is graph_lock()'s
+// and is released only for `run`, because values have to be released under it.
+bool run_unlocked(std::unique_lock<std::mutex>& lock, c10::function_ref<bool()> run);
 // Ends the stretch, because a value is read. Returns how many of its calls have run immediately. Under graph_lock().
 uint32_t end_stretch();
 // Restarts the counts of stretches, because a policy was set, and begins a new stretch in this thread.
