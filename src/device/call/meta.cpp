@@ -75,12 +75,12 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
 using MakeCall = std::function<Outline(std::optional<c10::DeviceIndex> device)>;
 
 Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex device, const MakeCall& call_on) {
-  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+  constexpr auto kComposite = c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
+  if (op.hasKernelForDispatchKey(kComposite)) {
     const Outlining outlining(op);
     Outline outline = call_on(device);
     try {
-      // Any backend key without a kernel of its own dispatches to the composite.
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &outline.results);
+      op.callBoxedForDispatchKey(kComposite, outline.results);
       return outline;
     } catch (const NotStructured&) {
     }

@@ -207,12 +207,13 @@ bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& 
     const Decomposer decomposer = python_decomposer;
     return decomposer && decomposer(op, stack);
   }
-  if (!op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
-    return false;
+  for (const auto key :
+       {c10::DispatchKey::CompositeExplicitAutogradNonFunctional, c10::DispatchKey::CompositeExplicitAutograd}) {
+    if (!op.hasKernelForDispatchKey(key)) continue;
+    op.callBoxedForDispatchKey(key, stack);
+    return true;
   }
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &stack);
-  return true;
+  return false;
 }
 
 // Traces a decomposition on placeholders with the recorder, and keeps the nodes.
