@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 from torch._dynamo import trace_rules
 
-# Hooks around an optimizer's step are part of a captured step; operators of a world's ranks and attention's check of the
-# device are part of a graph.
+# Hooks around an optimizer's step are part of a captured step. Operators of a world's ranks and attention's check of
+# devices are part of a graph.
 READ = (
     "torch_pjrt.adapt.flex_attention",
     "torch_pjrt.adapt.optimizers",
