@@ -36,7 +36,10 @@ ROWS: dict[str, tuple[set[str], set[str]]] = {
     "kernels": ({"graph", "hlo", "pjrt"}, {"torch", "pjrt"}),
     "device": ({"graph"}, {"torch"}),
     "engine": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
-    "python": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "kernels", "device", "engine"}, {"torch", "python"}),
+    "python": (
+        {"pjrt", "hlo", "disk", "file", "runner", "graph", "ops", "kernels", "device", "engine"},
+        {"torch", "python"},
+    ),
 }
 # From a folder of python/torch_pjrt to the others that it may import, even late. A file at the top is a room of its
 # own. A file that is not here (__init__, registration, …) may import all, and nothing imports it.

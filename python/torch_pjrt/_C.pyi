@@ -42,6 +42,7 @@ __all__: list[str] = [
     "begin_processes",
     "begin_world",
     "borrow",
+    "calls_libraries",
     "complete_backend_of_processes",
     "complete_world_backend",
     "composite_names",
@@ -62,12 +63,10 @@ __all__: list[str] = [
     "export_trace",
     "finish",
     "forget_programs",
-    "freezes_convolutions",
     "graph",
     "groups_of",
     "hand_over",
     "handler_version",
-    "has_library_convolutions",
     "has_no_values",
     "has_one_value",
     "host_backend",
@@ -76,7 +75,7 @@ __all__: list[str] = [
     "if_else",
     "in_forked_child",
     "init",
-    "is_convolution_worth_a_call",
+    "is_claimed",
     "is_copied",
     "is_host_memory",
     "is_initialized",
@@ -748,6 +747,11 @@ def borrow(arg0: torch.Tensor, arg1: typing.SupportsInt | typing.SupportsIndex) 
     Returns a pjrt tensor over the memory of a CPU tensor, or None if that would need a copy.
     """
 
+def calls_libraries() -> bool:
+    """
+    Returns whether programs may call the CPU's libraries.
+    """
+
 def complete_backend_of_processes(
     backend: torch._C._distributed_c10d.Backend,
     groups: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
@@ -854,11 +858,6 @@ def forget_programs() -> None:
     Drops all compiled programs that nothing uses from memory, and forgets which scalars varied.
     """
 
-def freezes_convolutions(arg0: typing.Any) -> bool:
-    """
-    Returns whether oneDNN runs convolutions of this dtype whose weight is frozen.
-    """
-
 def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str:
     """
     Returns the pending graph of these tensors as text, one call a line.
@@ -881,11 +880,6 @@ def hand_over(
 def handler_version(address: typing.SupportsInt | typing.SupportsIndex) -> tuple[int, int]:
     """
     Returns the version (major, minor) of XLA's FFI that a handler was compiled for; (0, 0) if it doesn't report one.
-    """
-
-def has_library_convolutions(arg0: typing.Any) -> bool:
-    """
-    Returns whether oneDNN runs convolutions of this dtype whose weight is not frozen.
     """
 
 def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
@@ -932,14 +926,16 @@ def init(arg0: str, arg1: str) -> None:
     Starts the client of the plugin with this name and path. Raises RuntimeError if it can't be loaded or another one is running.
     """
 
-def is_convolution_worth_a_call(
+def is_claimed(
+    op: str,
     dtype: typing.Any,
-    multiplications: typing.SupportsInt | typing.SupportsIndex,
-    stride: typing.SupportsInt | typing.SupportsIndex,
-    size: typing.SupportsInt | typing.SupportsIndex,
+    work: typing.SupportsInt | typing.SupportsIndex,
+    rows: typing.SupportsInt | typing.SupportsIndex = 1,
+    stride: typing.SupportsInt | typing.SupportsIndex = 1,
+    size: typing.SupportsInt | typing.SupportsIndex = 1,
 ) -> bool:
     """
-    Returns whether oneDNN computes a convolution correctly and saves more time than a call costs. ``stride`` and ``size`` are those of the result's last dimension.
+    Returns whether a library computes this op of so many multiplications. ``stride`` and ``size`` are those of the result's last dimension.
     """
 
 def is_copied(arg0: torch.Tensor) -> bool:

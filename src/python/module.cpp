@@ -36,6 +36,8 @@
 #include "graph/order.h"
 #include "graph/print.h"
 #include "graph/world/world.h"
+#include "ops/claims/claims.h"
+#include "ops/rule/call.h"
 #include "python/bench.h"
 #include "python/captured.h"
 #include "python/compiled.h"
@@ -165,21 +167,20 @@ PYBIND11_MODULE(_C, m) {
     return reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
   };
   m.def(
-      "freezes_convolutions",
-      [&session, type_of](const py::object& dtype) { return session.freezes_convolutions(type_of(dtype)); },
-      "Returns whether oneDNN runs convolutions of this dtype whose weight is frozen.");
+      "calls_libraries", [&session] { return session.calls_libraries(); },
+      "Returns whether programs may call the CPU's libraries.");
   m.def(
-      "has_library_convolutions",
-      [&session, type_of](const py::object& dtype) { return session.has_library_convolutions(type_of(dtype)); },
-      "Returns whether oneDNN runs convolutions of this dtype whose weight is not frozen.");
-  m.def(
-      "is_convolution_worth_a_call",
-      [type_of](const py::object& dtype, int64_t multiplications, int64_t stride, int64_t size) {
-        return engine::Session::is_convolution_worth_a_call(type_of(dtype), multiplications, stride, size);
+      "is_claimed",
+      [type_of](const std::string& op, const py::object& dtype, int64_t work, int64_t rows, int64_t stride,
+                int64_t size) {
+        const auto heavy = ops::heavy_of(op);
+        TORCH_CHECK_VALUE(heavy, "no claims are made for '", op, "'");
+        return ops::is_claimed(*heavy, ops::element_of(type_of(dtype)), {work, rows},
+                               ops::layout_of_stride(stride, size));
       },
-      py::arg("dtype"), py::arg("multiplications"), py::arg("stride"), py::arg("size"),
-      "Returns whether oneDNN computes a convolution correctly and saves more time than a call costs. ``stride`` and "
-      "``size`` are those of the result's last dimension.");
+      py::arg("op"), py::arg("dtype"), py::arg("work"), py::arg("rows") = 1, py::arg("stride") = 1, py::arg("size") = 1,
+      "Returns whether a library computes this op of so many multiplications. ``stride`` and ``size`` are those of the "
+      "result's last dimension.");
   m.def(
       "is_host_memory", [&session] { return session.client().is_host_memory(); },
       "Returns whether device memory is the host's memory. Starts the client.");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 import torch_pjrt
 from tests.files import library
 from tests.files.test_kernels import run_alone
+from torch_pjrt import _C
 from torch_pjrt.kernels import onednn
 
 
@@ -281,6 +283,22 @@ def test_products_that_the_library_leaves(kernels: Path) -> None:
                         if form["name"] == "weight")  # fmt: skip
             assert entry["frozen"] is not is_left
     assert not torch_pjrt.export(model, rows, freeze=True).frozen.matrices
+
+
+def test_claims_of_the_library() -> None:
+    """The table of claims, whose rows for files don't depend on this machine."""
+    product, convolution = partial(_C.is_claimed, "file_product"), partial(_C.is_claimed, "file_convolution")
+    assert product(torch.float32, 1 << 19, rows=64)
+    assert not product(torch.float32, 1 << 19, rows=63)
+    assert not product(torch.float32, (1 << 19) - 1, rows=64)
+    assert product(torch.bfloat16, 1 << 19)
+    assert not product(torch.float64, 1 << 19, rows=64)
+    assert convolution(torch.float32, 1 << 19, stride=2, size=2)
+    assert not convolution(torch.bfloat16, 1 << 19, stride=2, size=2)  # oneDNN reads out of bounds
+    assert convolution(torch.bfloat16, 1 << 19, stride=2, size=3)
+    assert not convolution(torch.float32, 0)
+    with pytest.raises(ValueError, match="no claims are made for 'sort'"):
+        _C.is_claimed("sort", torch.float32, 1)
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6()], ids=["relu", "relu6"])

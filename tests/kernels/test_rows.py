@@ -1,4 +1,4 @@
-"""Softmax, layer norms, sums and extremes of many rows by PyTorch's kernels (Note [Whose rows])."""
+"""Softmax, layer norms, sums and extremes of many rows by PyTorch's kernels (Note [Claims])."""
 
 from __future__ import annotations
 

@@ -183,14 +183,12 @@ def behind(node: fx.Node, constants: set[fx.Node]) -> Behind:
     return Behind(norm, added, activation, last)
 
 
-def is_worth_a_call(convolution: fx.Node) -> bool:
-    """Whether oneDNN computes the convolution correctly and saves more than a call costs."""
+def is_claimed(op: str, convolution: fx.Node) -> bool:
+    """Whether oneDNN computes the convolution (Note [Claims])."""
     arguments: Any = convolution.args
     value, weight, stride = convolution.meta["val"], arguments[1].meta["val"], arguments[3]
-    if 0 in value.shape:
-        return False
-    multiplications = value.numel() // value.shape[1] * weight.numel()
-    return _C.is_convolution_worth_a_call(value.dtype, multiplications, stride[-1], value.shape[-1])
+    work = value.numel() // max(1, value.shape[1]) * weight.numel()
+    return _C.calls_libraries() and _C.is_claimed(op, value.dtype, work, stride=stride[-1], size=value.shape[-1])
 
 
 def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
@@ -202,9 +200,7 @@ def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
     if images in constants or weight not in constants or not (bias is None or bias in constants) or transposed:
         return None
     value = node.meta["val"]
-    if value.dim() != 4 or not _C.freezes_convolutions(value.dtype):
-        return None
-    if not is_worth_a_call(node):
+    if value.dim() != 4 or not torch.backends.mkldnn.is_available() or not is_claimed("frozen_convolution", node):
         return None
     window = Window(list(stride), list(padding), list(dilation), groups)
     norm, added, activation, last = behind(node, constants)

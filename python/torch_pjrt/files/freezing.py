@@ -95,7 +95,7 @@ class Frozen:
             return
         if given.dim() < 2 or not given.dtype == weight.dtype == result.dtype:
             return
-        if onednn.why_no_product(given.dtype, given.shape[:-1].numel(), weight.shape):
+        if not onednn.is_product_claimed(given.dtype, given.shape[:-1].numel(), weight.shape):
             return
         tensor = operator.attrgetter(str(found.weight.target))(module)
         if id(tensor) in self.matrices:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 
 import torch
@@ -20,8 +21,6 @@ from torch_pjrt.kernels.call import Call
 from torch_pjrt.kernels.register import RegisteredKernel, register_kernel
 
 CONVOLUTION, PRODUCT = "frozen.convolution", "frozen.product"
-LEAST = 1 << 19  # multiplications of a product; a call of smaller ones costs more than it saves
-LEAST_ROWS = 64  # of a product in float32; XLA is as fast for fewer rows
 CHANNELS_LAST = (1, 3, 2, 0)
 DTYPES = (torch.float32, torch.bfloat16)
 OTHER_DTYPE = "it is for float32 and bfloat16"
@@ -45,28 +44,24 @@ def is_convolution_worth_it(call: Call) -> bool | str:
     (result,) = call.results
     if any(0 in form.shape for form in (images, weight, result)) or len(images.shape) != 4:
         return "it is for two dimensions"
-    multiplications = math.prod(result.shape) * math.prod(weight.shape[1:])
+    work = math.prod(result.shape) * math.prod(weight.shape[1:])
     stride, size = call.attributes["stride"][-1], result.shape[-1]
-    if not _C.is_convolution_worth_a_call(dtype, multiplications, stride, size):
+    if not _C.is_claimed("file_convolution", dtype, work, stride=stride, size=size):
         return "it is small, or is of bfloat16 and strided to one or two columns"
     return True
 
 
 def is_product_worth_it(call: Call) -> bool | str:
     """Whether a product is of float32 or bfloat16 and large enough, or the reason why not."""
-    weight, rows = call.operands[1].shape, math.prod(call.operands[0].shape[:-1])
-    return why_no_product(_dtype(call), rows, weight) or True
-
-
-def why_no_product(dtype: torch.dtype | None, rows: int, weight: tuple[int, ...]) -> str:
-    """Returns the reason why the library doesn't compute a product of ``rows`` by a matrix of these sizes, or ""."""
+    dtype, weight, rows = _dtype(call), call.operands[1].shape, math.prod(call.operands[0].shape[:-1])
     if dtype not in DTYPES:
         return OTHER_DTYPE
-    if rows * math.prod(weight) < LEAST:
-        return "it is small"
-    if dtype == torch.float32 and rows < LEAST_ROWS:
-        return "it has few rows"
-    return ""
+    return is_product_claimed(dtype, rows, weight) or "it is small, or has few rows"
+
+
+def is_product_claimed(dtype: torch.dtype, rows: int, weight: Sequence[int]) -> bool:
+    """Whether the library computes a product of ``rows`` by a matrix of these sizes (Note [Claims])."""
+    return _C.is_claimed("file_product", dtype, rows * math.prod(weight), rows=rows)
 
 
 class OneDnn:

@@ -15,7 +15,7 @@
 #include "kernels/cpu/aten_call.h"
 #include "kernels/host/arguments.h"
 #include "kernels/host/draws.h"
-#include "ops/cpu/machine.h"
+#include "ops/claims/machine.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::engine {

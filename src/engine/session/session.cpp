@@ -24,7 +24,6 @@
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
 #include "ops/contraction/correlation.h"
-#include "ops/cpu/machine.h"
 #include "pjrt/api/fork.h"
 #include "pjrt/host_memory.h"
 
@@ -209,21 +208,7 @@ ops::Target Session::target() {
   return target;
 }
 
-bool Session::freezes_convolutions(c10::ScalarType dtype) {
-  if (target() != ops::Target::kCpuWithKernels || graph::in_world() || !kernels::can_freeze_weights()) return false;
-  return dtype == c10::kFloat || (dtype == c10::kBFloat16 && ops::are_the_librarys(hlo::ElementType::kBF16));
-}
-
-bool Session::has_library_convolutions(c10::ScalarType dtype) {
-  if (target() != ops::Target::kCpuWithKernels || graph::in_world()) return false;
-  return (dtype == c10::kFloat || dtype == c10::kBFloat16) && ops::are_the_librarys(ops::element_of(dtype));
-}
-
-bool Session::is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multiplications, int64_t stride,
-                                          int64_t size) {
-  return multiplications >= ops::kLeastMultiplications &&
-         (dtype != c10::kBFloat16 || !ops::is_strided_to_few(stride, size));
-}
+bool Session::calls_libraries() { return target() == ops::Target::kCpuWithKernels && !graph::in_world(); }
 
 c10::DeviceIndex Session::device_count() {
   if (!client_) {

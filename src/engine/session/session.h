@@ -73,13 +73,8 @@ class Session {
   const PluginChoice& plugin();
   // Returns the target of lowerings. Before a client is started it is guessed from the first plugin's name.
   ops::Target target();
-  // Returns true if oneDNN runs convolutions of this dtype whose weight is frozen (Note [Whose convolutions]).
-  bool freezes_convolutions(c10::ScalarType dtype);
-  // Returns true if oneDNN runs convolutions of this dtype whose weight is not frozen, unless they are small.
-  bool has_library_convolutions(c10::ScalarType dtype);
-  // Returns true if oneDNN's convolution is correct and worth a call, by the stride and size of the result's last
-  // dimension.
-  static bool is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multiplications, int64_t stride, int64_t size);
+  // Returns true if programs may call the CPU's libraries (Note [Claims]).
+  bool calls_libraries();
   c10::DeviceIndex device_count();
   // Returns the device count or, before a client is started, how many devices may be used then. Starts a client only if
   // there is no other way to know.

@@ -21,11 +21,7 @@ Table& table() {
   return *all;
 }
 
-constexpr const char* kReorder = "mkldnn::_reorder_convolution_weight";
-
 }  // namespace
-
-bool can_freeze_weights() { return c10::Dispatcher::singleton().findSchema({kReorder, ""}).has_value(); }
 
 FrozenWeight::FrozenWeight() {
   const std::lock_guard guard(table().lock);
@@ -39,7 +35,7 @@ FrozenWeight::~FrozenWeight() {
 
 void FrozenWeight::put(const at::Tensor& weight, std::optional<at::Tensor> bias, const Window& window,
                        c10::IntArrayRef images) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(kReorder, "");
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_reorder_convolution_weight", "");
   torch::jit::Stack stack{weight.contiguous(c10::MemoryFormat::ChannelsLast),
                           window.padding,
                           window.stride,

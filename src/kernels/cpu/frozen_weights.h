@@ -14,9 +14,6 @@
 
 namespace tpjrt::kernels {
 
-// Returns whether this version of PyTorch has the ops that this takes.
-bool can_freeze_weights();
-
 // How a weight moves over images.
 struct Window {
   c10::IntArrayRef stride, padding, dilation;

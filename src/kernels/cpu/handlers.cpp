@@ -13,7 +13,7 @@ namespace {
 const std::map<std::string, XLA_FFI_Handler*>& all() {
   static const std::map<std::string, XLA_FFI_Handler*> handlers{
       {kAtenTarget, aten_call},
-      {"torch_pjrt.product", product},
+      {"torch_pjrt.matrix_product", product},
       {"torch_pjrt.convolution", convolution},
       {"torch_pjrt.convolution_of_input", convolution_of_input},
       {"torch_pjrt.convolution_of_weight", convolution_of_weight},

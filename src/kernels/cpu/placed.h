@@ -2,14 +2,13 @@
 //
 // Note [Placed results]: a kernel that allocates its own result would need a copy into the program's buffer, or must
 // be made to add to zeros there; for a convolution of bfloat16 that is a third of its time. Such kernels allocate
-// results with `empty`. While a Placed lives, `empty` is this project's (the thread includes a dispatch key that
-// nothing else uses), and the first tensor that allocates exactly the result's size gets the result's memory. Another
-// tensor may take it, so give() checks where the result is and copies it if it is elsewhere. oneDNN's scratch memory
-// is not allocated by tensors.
+// results by PyTorch's CPU allocator. The first Placed of a process puts one before it (c10::SetCPUAllocator): while a
+// Placed lives, its thread's first allocation of exactly the result's bytes gets the result's memory. Another tensor
+// may take it, so give() checks where the result is and copies it if it is elsewhere. oneDNN's scratch memory is not
+// allocated by tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace tpjrt::kernels {
 
@@ -27,7 +26,6 @@ class Placed {
 
  private:
   const at::Tensor& place_;
-  c10::impl::IncludeDispatchKeyGuard guard_;
 };
 
 }  // namespace tpjrt::kernels

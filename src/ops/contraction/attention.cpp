@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "ops/claims/claims.h"
 #include "ops/creation/draw.h"
 #include "ops/rule/expression.h"
 #include "ops/rule/precision.h"
@@ -222,10 +223,10 @@ int64_t multiplications(const std::vector<graph::TypePtr>& operands) {
 
 // The flash kernel holds a block of scores at a time, where XLA writes all of them, and multiplies 16-bit numbers
 // directly. Its backward is slower than XLA's up to some 200 tokens (docs/performance.md).
-constexpr int64_t kLeastFlash = 1 << 24, kLeastFlashBackward = 1 << 27;
-constexpr Platforms kFlash{.aten_from = kLeastFlash, .aten_kinds = kFloats, .aten_work = multiplications<0>};
-constexpr Platforms kFlashBackward{
-    .aten_from = kLeastFlashBackward, .aten_kinds = kFloats, .aten_work = multiplications<1>};
+template <Heavy op, size_t query>
+Platforms flash() {
+  return {.aten_from = least_work(op), .aten_kinds = kFloats, .aten_work = multiplications<query>};
+}
 
 }  // namespace
 
@@ -233,9 +234,10 @@ void add_attention_rules(RuleTable& rules) {
   for (const std::string kind : {"fused_attention_overrideable", "flash_attention_for_cpu", "efficient_attention",
                                  "flash_attention", "cudnn_attention"}) {
     const bool of_cpu = kind == "flash_attention_for_cpu";
-    rules.add_composite("aten::_scaled_dot_product_" + kind, attention, of_cpu ? kFlash : Platforms());
+    rules.add_composite("aten::_scaled_dot_product_" + kind, attention,
+                        of_cpu ? flash<Heavy::kAttention, 0>() : Platforms());
     rules.add_composite("aten::_scaled_dot_product_" + kind + "_backward", attention_backward,
-                        of_cpu ? kFlashBackward : Platforms());
+                        of_cpu ? flash<Heavy::kAttentionBackward, 1>() : Platforms());
   }
 }
 

@@ -26,12 +26,6 @@ struct Geometry {
   bool transposed;
 };
 
-// Returns whether a stride leads into, or out of, so few elements. oneDNN's tiled kernels read out of bounds if the
-// last dimension is one.
-constexpr bool is_strided_to_few(int64_t stride, int64_t size) { return stride != 1 && size <= 2; }
-// The number of multiplications from which a library call costs less than it saves.
-inline constexpr int64_t kLeastMultiplications = 1 << 19;
-
 // A library that computes whole calls. Null or no result: the call is made of correlations.
 struct ConvolutionLibrary {
   // Returns the convolution with its bias, rounded once to `out`.
@@ -58,9 +52,7 @@ extern const Correlation kWhole;                   // one stablehlo.convolution 
 extern const Correlation kCorrelationOnCpu;        // ops/cpu/correlation.cpp
 extern const Correlation kCorrelationWithKernels;  // kCorrelationOnCpu, with library calls where they are faster
 
-// ops/cpu/library_convolution.cpp. The first returns whether the library computes convolutions of that dtype here,
-// unless they are small.
-bool are_the_librarys(ElementType element);
+// ops/cpu/library_convolution.cpp.
 std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
                                          const Geometry& g, const Type& out);
 std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,

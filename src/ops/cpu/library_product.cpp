@@ -1,12 +1,11 @@
-// Decides which products call PyTorch's libraries through the CPU's kernel (src/kernels/cpu/products/product.cpp),
-// and which XLA compiles.
+// Products that libraries compute (Note [Claims]), through the CPU's kernel (src/kernels/cpu/products/product.cpp).
 #include <algorithm>
 #include <optional>
 #include <tuple>
 
 #include "hlo/attribute.h"
+#include "ops/claims/claims.h"
 #include "ops/contraction/product.h"
-#include "ops/cpu/machine.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::ops {
@@ -57,58 +56,7 @@ std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch,
   return {};
 }
 
-struct Sizes {
-  int64_t batch, rows, depth, columns;
-  bool a_transposed, b_transposed;
-
-  int64_t work() const { return batch * rows * depth * columns; }
-};
-
-// Returns whether this project's own kernel computes the product (kernels/cpu/products/few_rows.h). It reads the
-// matrix in the given layout and converts the elements after it has read them.
-bool are_few_rows(ElementType element, const Sizes& s) {
-  constexpr int64_t kWork = 1 << 16, kTurned = 1024, kStraight = 16;
-  const Machine& machine = Machine::here();
-  if (!machine.avx2 || s.work() < kWork) return false;
-  if (element == ElementType::kBF16 && machine.bf16) return s.rows == 1;
-  const bool is_nobodys = element == ElementType::kBF16 || (element == ElementType::kF16 && !machine.fp16);
-  return is_nobodys && s.rows <= (s.b_transposed ? kTurned : kStraight);
-}
-
-// Note [Whose products]: a library multiplies some matrices many times faster than XLA:CPU, but a call costs some 10
-// µs and fuses with nothing. A product calls the library where that is faster by more than the call costs. The choice
-// depends on the dtype, the sizes and what oneDNN supports on this machine; docs/performance.md has the times.
-//
-// - bfloat16 calls oneDNN unless it is small, where oneDNN multiplies it (AVX-512). XLA converts to float32, and
-//   takes 10 to 60 times as long for a few rows times a transposed matrix. One row takes this project's own kernel.
-// - float16 does likewise, where oneDNN multiplies it (AVX512-FP16).
-// - Elsewhere both take this project's own kernel from AVX2 on, for up to 1024 rows times a transposed matrix, or 16
-//   times another. XLA converts the matrix first; PyTorch multiplies row by row.
-// - float32 calls the library where oneDNN multiplies bfloat16 and an operand is transposed, which XLA's kernel can't
-//   read in order. Other products take as long either way. One row stays with XLA, which reads the matrix as fast.
-//   Without AVX-512 XLA is as fast, but for batches of small products, which it computes one by one: there they go to ATen.
-// - int8 into int32 (_int_mm) calls it where it is exact (VNNI).
-bool is_the_librarys(ElementType element, const Sizes& s) {
-  constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
-  constexpr int64_t kSmall = 1 << 15;  // of each product of a batch, as kernels/cpu/products/product.cpp has it
-  const Machine& machine = Machine::here();
-  const int64_t work = s.work();
-  if (work == 0) return false;
-  const bool is_known = element == ElementType::kBF16 || element == ElementType::kF16 || element == ElementType::kF32 ||
-                        (element == ElementType::kS8 && s.batch == 1 && machine.vnni);
-  if (machine.takes_all) return is_known && machine.bf16;
-  const bool turned = s.a_transposed || s.b_transposed;
-  const bool narrow = work >= (turned ? kTurned : kStraight);
-  switch (element) {
-    case ElementType::kBF16: return machine.bf16 && narrow;
-    case ElementType::kF16: return machine.fp16 && narrow;
-    case ElementType::kF32:
-      if (!machine.bf16) return machine.avx2 && turned && work >= kTurned && work <= s.batch * kSmall;
-      return turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
-    case ElementType::kS8: return machine.vnni && s.batch == 1 && work >= kTurned;
-    default: return false;
-  }
-}
+std::string_view name_of(Who who) { return who == Who::kSkinny ? "few_rows" : who == Who::kOneDnn ? "onednn" : "aten"; }
 
 std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                 ElementType result_element, const Added* added) {
@@ -120,25 +68,23 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
   const auto size = [&](const Matrices& m, int64_t place) {
     return m.x.dim(rank - (m.transposed ? 3 - place : place));
   };
-  const Sizes sizes{rank == 3 ? first->x.dim(0) : 1,
-                    size(*first, 2),
-                    size(*first, 1),
-                    size(*second, 1),
-                    first->transposed,
-                    second->transposed};
-  const bool few_rows = are_few_rows(a.element(), sizes);
-  if (!few_rows && !is_the_librarys(a.element(), sizes)) return {};
+  const int64_t batch = rank == 3 ? first->x.dim(0) : 1, rows = size(*first, 2), columns = size(*second, 1);
+  if (a.element() == ElementType::kS8 && batch != 1) return {};
+  const Layout layout = second->transposed ? kTransposed : first->transposed ? kFirstTransposed : kStraight;
+  const Who who = who_computes(Heavy::kProduct, a.element(),
+                               {batch * rows * size(*first, 1) * columns, rows, columns, batch}, layout);
+  if (who == Who::kXla) return {};
   Values operands{first->x, second->x};
   std::map<std::string, std::string> attributes{{"a_transposed", hlo::attribute(first->transposed)},
                                                 {"b_transposed", hlo::attribute(second->transposed)},
-                                                {"few_rows", hlo::attribute(few_rows)}};
-  const Dims result = rank == 3 ? Dims{sizes.batch, sizes.rows, sizes.columns} : Dims{sizes.rows, sizes.columns};
+                                                {"by", hlo::attribute(name_of(who))}};
+  const Dims result = rank == 3 ? Dims{batch, rows, columns} : Dims{rows, columns};
   if (added != nullptr) {
     operands.push_back(added->x);
     attributes["alpha"] = hlo::attribute(added->alpha);
     attributes["beta"] = hlo::attribute(added->beta);
   }
-  const Value product = e.call_kernel("torch_pjrt.product", operands, {{result_element, result}}, attributes)[0];
+  const Value product = e.call_kernel("torch_pjrt.matrix_product", operands, {{result_element, result}}, attributes)[0];
   Dims full;
   for (int64_t d : dims.lhs_batch) full.push_back(a.dim(d));
   for (const auto& [x, batch, contracting] :

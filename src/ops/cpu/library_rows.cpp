@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "hlo/attribute.h"
-#include "ops/cpu/machine.h"
+#include "ops/claims/claims.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::ops {
@@ -12,19 +12,12 @@ namespace {
 
 int64_t width_of(const Value& x, int64_t axis) { return count_of({x.dims().begin() + axis, x.dims().end()}); }
 
-// The number of elements from which PyTorch's kernel is faster. XLA:CPU computes a layer norm in fewer passes than
-// the others.
-constexpr int64_t kLeast = 1 << 15, kLeastOfLayerNorm = 1 << 20;
-
-bool is_the_librarys(const Emit& e, std::initializer_list<const Value*> rows, int64_t axis, int64_t least = kLeast) {
-  constexpr int64_t kNarrow = 16;
+bool is_claimed(Heavy op, const Emit& e, std::initializer_list<const Value*> rows, int64_t axis) {
   if (e.target() != Target::kCpuWithKernels) return false;
   const Value& x = **rows.begin();
-  const ElementType element = x.element();
-  if (element != ElementType::kF32 && element != ElementType::kF64 && element != ElementType::kBF16) return false;
-  const auto is_alike = [&](const Value* other) { return !*other || other->element() == element; };
-  if (axis >= x.rank() || x.type.elements() == 0 || !std::ranges::all_of(rows, is_alike)) return false;
-  return Machine::here().takes_all || (x.type.elements() >= least && width_of(x, axis) >= kNarrow);
+  const auto is_alike = [&](const Value* other) { return !*other || other->element() == x.element(); };
+  if (axis >= x.rank() || !std::ranges::all_of(rows, is_alike)) return false;
+  return ops::is_claimed(op, x.element(), {.work = x.type.elements(), .columns = width_of(x, axis)});
 }
 
 // Returns x as a table of rows.
@@ -36,14 +29,14 @@ Value table(Emit& e, const Value& x, int64_t axis) {
 }  // namespace
 
 std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log) {
-  if (!is_the_librarys(e, {&x}, axis)) return {};
+  if (!is_claimed(Heavy::kRows, e, {&x}, axis)) return {};
   const Value rows = table(e, x, axis);
   return e.reshape(e.call_kernel("torch_pjrt.softmax", {rows}, {rows.type}, {{"log", hlo::attribute(log)}})[0],
                    x.dims());
 }
 
 std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log) {
-  if (!is_the_librarys(e, {&y, &dy}, axis)) return {};
+  if (!is_claimed(Heavy::kRows, e, {&y, &dy}, axis)) return {};
   const Value rows = table(e, y, axis);
   const Values dx = e.call_kernel("torch_pjrt.softmax_backward", {table(e, dy, axis), rows}, {rows.type},
                                   {{"log", hlo::attribute(log)}});
@@ -54,7 +47,7 @@ std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Va
   std::sort(dims.begin(), dims.end());
   const int64_t axis = x.rank() - static_cast<int64_t>(dims.size());
   if (axis == 0 || dims.empty() || dims.front() != axis) return {};
-  if (x.element() == ElementType::kBF16 || !is_the_librarys(e, {&x}, axis)) return {};
+  if (!is_claimed(Heavy::kReducedRows, e, {&x}, axis)) return {};
   const Value rows = table(e, x, axis);
   const Values result =
       e.call_kernel("torch_pjrt.reduce_rows", {rows}, {{x.element(), {rows.dim(0)}}}, {{"op", hlo::attribute(op)}});
@@ -63,7 +56,7 @@ std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Va
 
 std::optional<Values> library_layer_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, int64_t axis,
                                          double eps) {
-  if (!is_the_librarys(e, {&x, &weight, &bias}, axis, kLeastOfLayerNorm)) return {};
+  if (!is_claimed(Heavy::kLayerNorm, e, {&x, &weight, &bias}, axis)) return {};
   const Value rows = table(e, x, axis);
   Values operands{rows};
   for (const Value* of_columns : {&weight, &bias}) {
@@ -82,7 +75,8 @@ std::optional<Values> library_layer_norm_gradients(Emit& e, const Value& dy, con
                                                    const Value& rstd, const Value& weight, int64_t axis,
                                                    std::array<bool, 3> asked) {
   if (!weight && (asked[1] || asked[2])) return {};
-  if (!is_the_librarys(e, {&x, &dy, &mean, &rstd, &weight}, axis) || !(asked[0] || asked[1] || asked[2])) return {};
+  if (!is_claimed(Heavy::kRows, e, {&x, &dy, &mean, &rstd, &weight}, axis) || !(asked[0] || asked[1] || asked[2]))
+    return {};
   const Value rows = table(e, x, axis);
   const Dims of_rows{rows.dim(0)}, of_columns{rows.dim(1)};
   Values operands{table(e, dy, axis), rows, e.reshape(mean, of_rows), e.reshape(rstd, of_rows)};

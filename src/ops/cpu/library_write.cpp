@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "hlo/attribute.h"
-#include "ops/cpu/machine.h"
+#include "ops/claims/claims.h"
 #include "ops/movement/strided_write.h"
 
 namespace tpjrt::ops {
@@ -12,12 +12,11 @@ namespace {
 // well, but in two cases copies the whole tensor first: if it is bfloat16, which XLA converts to float32 and back,
 // and if the update is computed from what it overwrites (`cache.narrow(2, 5, 1).mul_(x)`), which XLA reads in the
 // same loop.
-bool is_the_librarys(const Emit& e, const Value& base, const Value& update) {
-  constexpr int64_t kLeast = 1 << 15, kPart = 8;
+bool is_claimed(const Emit& e, const Value& base, const Value& update) {
   const bool copies = e.forms().carrier(base.element()) != base.element() || e.overwrites() != Overwrites::kNothingRead;
   const int64_t written = update.type.elements(), elements = base.type.elements();
   if (!copies || written == 0 || base.element() != update.element()) return false;
-  return Machine::here().takes_all || (elements >= kLeast && written * kPart <= elements);
+  return ops::is_claimed(Heavy::kWrite, base.element(), {.work = elements, .columns = elements / written});
 }
 
 bool is_row_major(const graph::TensorType& type) {
@@ -31,7 +30,7 @@ std::optional<Value> library_write(Emit& e, const Call& c) {
   const Value base = c.tensor("base");
   const Dims strides = c.ints("strides");
   const Value update = without_shared(e, c.tensor("update"), strides);
-  if (!is_the_librarys(e, base, update) || !is_row_major(c.type("base"))) return {};
+  if (!is_claimed(e, base, update) || !is_row_major(c.type("base"))) return {};
   return e.call_kernel("torch_pjrt.write", {base, update, c.scalar(e, "offset", ElementType::kS64)}, {base.type},
                        {{"strides", hlo::attribute(strides)}}, {}, 0)[0];
 }

@@ -360,7 +360,7 @@ Values log_softmax_backward_data(Emit& e, const Call& c) {
   return k.give(g - exp(k("output")) * rows.sum(g));
 }
 
-// Softmax of rows that may call PyTorch's kernels (Note [Whose rows]).
+// Softmax of rows that may call PyTorch's kernels (Note [Claims]).
 template <bool log>
 Values softmax_with_kernels(Emit& e, const Call& c) {
   const Value x = c.tensor("self");

@@ -8,10 +8,9 @@
 
 namespace tpjrt::ops {
 
-// Note [Whose rows]: XLA:CPU adds a row's elements one by one, and reads a row again for each pass of a softmax or a
-// norm. From some thousand elements on it takes two to nine times as long as PyTorch's kernels, which are called then
-// (src/kernels/cpu/rows.cpp). Each function returns nothing where XLA computes the rows. Rows are the last
-// dimensions, from `axis` on. The functions are in ops/cpu/library_rows.cpp.
+// XLA:CPU adds a row's elements one by one, and reads a row again for each pass of a softmax or a norm. PyTorch's
+// kernels (src/kernels/cpu/rows.cpp) compute the rows that they claim (Note [Claims]); for others these functions
+// return nothing. Rows are the last dimensions, from `axis` on. The functions are in ops/cpu/library_rows.cpp.
 std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log);
 std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log);
 // `op`: "add", "mean", "maximum" or "minimum". Returns nothing unless dims are the last ones, or all.

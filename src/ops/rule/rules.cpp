@@ -1,6 +1,8 @@
 // The table of lowering rules, and the list of families.
 #include "ops/rule/rules.h"
 
+#include "ops/claims/claims.h"
+
 namespace tpjrt::ops {
 
 namespace {
@@ -58,13 +60,13 @@ void add_decomposed_by_aten(RuleTable& rules) {
 // is small, ATen's calls take longer than XLA's loop. The threshold counts a step's multiplications for each of its
 // gates.
 void add_recurrent_by_aten(RuleTable& rules) {
-  constexpr int64_t kFromMultiplications = 1 << 15;
-  rules.add_by_aten("torch_pjrt::recurrent_layer", {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
+  const int64_t least = least_work(Heavy::kRecurrentLayer);
+  rules.add_by_aten("torch_pjrt::recurrent_layer", {.aten_from = least, .aten_work = [](const auto& of) {
                                                       return of[1]->rank() == 2 ? of[1]->numel() * of[1]->sizes[1]
                                                                                 : 0;  // hx: (batch, hidden)
                                                     }});
   rules.add_by_aten("torch_pjrt::recurrent_layer_backward",
-                    {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
+                    {.aten_from = least, .aten_work = [](const auto& of) {
                        const auto& sizes = of[0]->sizes;  // (length, batch, hidden)
                        return sizes.size() == 3 ? sizes[1] * sizes[2] * sizes[2] : 0;
                      }});

@@ -33,7 +33,9 @@ TEST_P(KernelProducts, OfEachDtypeAndOrder) {
       const bool a_turned = (turned & 1) != 0, b_turned = (turned & 2) != 0, few_rows = (turned & 4) != 0;
       const at::Tensor a = drawn(a_turned ? sizes(depth, rows) : sizes(rows, depth), dtype),
                        b = drawn(b_turned ? sizes(columns, depth) : sizes(depth, columns), dtype);
-      Call call(product, {{"a_transposed", a_turned}, {"b_transposed", b_turned}, {"few_rows", few_rows}});
+      Call call(product, {{"a_transposed", a_turned},
+                          {"b_transposed", b_turned},
+                          {"by", std::string(few_rows ? "few_rows" : "onednn")}});
       call.operand(a).operand(b).result(sizes(rows, columns), dtype == at::kChar ? at::kInt : dtype);
       ASSERT_EQ(call.run(), "");
       const auto straight = [](const at::Tensor& x, bool turned) {
@@ -51,8 +53,11 @@ TEST_P(KernelProducts, WithWhatIsAdded) {
     const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
     const at::Tensor a = drawn(sizes(rows, depth), dtype), b = drawn(sizes(depth, columns), dtype),
                      added = drawn({columns}, dtype);
-    Call call(product,
-              {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}, {"beta", 2.0}, {"alpha", 0.5}});
+    Call call(product, {{"a_transposed", false},
+                        {"b_transposed", false},
+                        {"by", std::string("few_rows")},
+                        {"beta", 2.0},
+                        {"alpha", 0.5}});
     call.operand(a).operand(b).operand(added).result(sizes(rows, columns), dtype);
     ASSERT_EQ(call.run(), "");
     const at::Tensor expected = added.to(at::kDouble) * 2 + at::matmul(a.to(at::kDouble), b.to(at::kDouble)) * 0.5;
@@ -73,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
                          });
 
 TEST(KernelProductsFail, WithWhatTorchSays) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}});
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("few_rows")}});
   call.operand(at::randn({2, 3}).to(at::kDouble))
       .operand(at::randn({4, 5}).to(at::kDouble))
       .result({2, 5}, at::kDouble);
@@ -81,7 +86,7 @@ TEST(KernelProductsFail, WithWhatTorchSays) {
 }
 
 TEST(KernelProductsFail, OfATypeThatTorchLacks) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}});
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("few_rows")}});
   call.operand(at::randn({2, 3})).operand(at::randn({3, 5})).result({2, 5}, at::kShort);
   EXPECT_EQ(call.run(), "a kernel of the CPU's was given a buffer of XLA's type 0");
 }

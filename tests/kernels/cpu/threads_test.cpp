@@ -92,10 +92,12 @@ TEST(KernelThreads, EachHandlerAtOnce) {
                    large_of = at::convolution(large, v, {}, kOnes, kOnes, kOnes, false, kNone, 1);
   from_threads([&](int thread) {
     Call call =
-        thread == 0   ? std::move(Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}})
-                                      .operand(a)
-                                      .operand(b)
-                                      .result({40, 50}))
+        thread == 0
+            ? std::move(
+                  Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("few_rows")}})
+                      .operand(a)
+                      .operand(b)
+                      .result({40, 50}))
         : thread == 1 ? std::move(Call(convolution, of_convolution()).images(x).operand(w).result({1, 5, 9, 9}))
                       : std::move(Call(convolution, of_convolution()).images(large).operand(v).result({8, 32, 20, 20}));
     ASSERT_EQ(call.run(), "");
@@ -176,8 +178,8 @@ TEST(KernelForks, ChildrenComputeByThemselves) {
 std::string squaring(int64_t size) {
   const std::string type = "tensor<" + std::to_string(size) + "x" + std::to_string(size) + "xf32>";
   return "func.func public @main(%a: " + type + ") -> " + type +
-         " {\n %0 = stablehlo.custom_call @torch_pjrt.product(%a, %a) {api_version = 4 : i32, backend_config = "
-         "{a_transposed = false, b_transposed = false, few_rows = false}} : (" +
+         " {\n %0 = stablehlo.custom_call @torch_pjrt.matrix_product(%a, %a) {api_version = 4 : i32, backend_config = "
+         "{a_transposed = false, b_transposed = false, by = \"aten\"}} : (" +
          type + ", " + type + ") -> " + type + "\n return %0 : " + type + "\n}";
 }
 

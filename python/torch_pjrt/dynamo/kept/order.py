@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torch_pjrt import _C
-from torch_pjrt.dynamo.freezing import is_worth_a_call
+from torch_pjrt.dynamo.freezing import is_claimed
 
 aten = torch.ops.aten
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -54,9 +53,7 @@ def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
             continue
         carries = node.target in CARRYING or torch.Tag.pointwise in getattr(node.target, "tags", ())
         if (carries and any(operand in found for operand in node.all_input_nodes)) or (
-            node.target is aten.convolution.default
-            and _C.has_library_convolutions(images.dtype)
-            and is_worth_a_call(node)
+            node.target is aten.convolution.default and is_claimed("convolution", node)
         ):
             found.add(node)
     return found
@@ -74,8 +71,6 @@ def keep_as_images_lie(forward: fx.GraphModule, backward: fx.GraphModule, result
 
     The first ``results`` results of the forward are the user's and stay unchanged. The others are arguments of the
     backward, by name."""
-    if not any(map(_C.has_library_convolutions, (torch.float32, torch.bfloat16))):
-        return
     last = lie_channels_last(forward.graph)
     (output,) = forward.graph.find_nodes(op="output")
     given: list[Any] = list(output.args[0])

@@ -11,7 +11,7 @@
 #include "graph/world/collective.h"
 #include "graph/world/world.h"
 #include "kernels/claiming.h"
-#include "ops/contraction/correlation.h"
+#include "ops/claims/claims.h"
 #include "ops/cpu/stored.h"
 #include "ops/rule/dims.h"
 
@@ -46,7 +46,7 @@ MemoryForm memory_form(const graph::TensorType& type, Interface interface = Inte
   return form;
 }
 
-// Note [Images in programs]: CPU kernels take images in NHWC layout (Note [Whose convolutions]). Such an argument or
+// Note [Images in programs]: CPU kernels take images in NHWC layout (Note [Claims]). Such an argument or
 // result is not a transposed tensor but one with that layout: XLA:CPU would copy a transposed one, 16-bit floats even
 // by way of float32, where a layout costs nothing. All plugins that accept handlers read such layouts.
 Dims order_of_images(const graph::TensorType& type, ops::Target target) {
@@ -96,7 +96,7 @@ bool images_lie_last(const graph::Walk& walk, const Orders& orders, ops::Target 
   return std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const graph::Node* node) {
     const graph::Signature& signature = *node->signature;
     return signature.name.find("convolution") != std::string::npos && !signature.operands.empty() &&
-           ops::are_the_librarys(ops::element_of(signature.operands[0]->dtype));
+           ops::is_claimed(ops::Heavy::kConvolution, ops::element_of(signature.operands[0]->dtype), {ops::kAnyWork});
   });
 }
 

@@ -20,8 +20,7 @@
 #include "graph/errors.h"
 #include "kernels/host/arguments.h"
 #include "kernels/host/draws.h"
-#include "ops/contraction/correlation.h"
-#include "ops/cpu/machine.h"
+#include "ops/claims/claims.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -57,24 +56,24 @@ kernels::HostKernel host_kernel_of(const Signature& s, c10::Device device) {
   return draws_otherwise ? nullptr : kernels::host_kernel(s);
 }
 
-// Returns true if a convolution's (or its backward's) last dimension is strided to one or two elements, or from them.
-bool ends_in_few(const Signature& s) {
+// Returns the layout of a convolution, or its backward, by the stride of its last dimension.
+ops::Layout layout_of_stride(const Signature& s) {
   const auto stride = std::find_if(s.parameters.begin(), s.parameters.end(),
                                    [](const Parameter& parameter) { return parameter.name == "stride"; });
-  if (stride == s.parameters.end() || !stride->constant.isIntList()) return true;  // unknown
+  if (stride == s.parameters.end() || !stride->constant.isIntList()) return ops::kStridedToFew;  // unknown
   const std::vector<int64_t> strides = stride->constant.toIntVector();
   const graph::TypePtr other = s.name.find("backward") == std::string::npos ? s.results[0] : s.operands[1];
   const int64_t size = std::min(s.operands[0]->sizes.back(), other->sizes.back());
-  return !strides.empty() && ops::is_strided_to_few(strides.back(), size);
+  return strides.empty() ? ops::kStraight : ops::layout_of_stride(strides.back(), size);
 }
 
 // Returns true if PyTorch's kernel sums in 16 bits and rounds before it adds a bias. The program sums in 32 bits, and
-// so does oneDNN with native instructions, where it is correct (Note [Whose convolutions]).
+// so does oneDNN with native instructions, where it is correct (Note [Claims]).
 bool sums_in_16_bits(const Signature& s) {
   if (s.name.find("convolution") == std::string::npos || !s.mutated.empty() || s.operands.empty()) return false;
   const c10::ScalarType dtype = s.operands[0]->dtype;
   if (!c10::isReducedFloatingType(dtype)) return false;
-  return dtype != c10::kBFloat16 || !ops::Machine::here().bf16_dots || ends_in_few(s);
+  return !ops::is_claimed(ops::Heavy::kConvolution, ops::element_of(dtype), {ops::kAnyWork}, layout_of_stride(s));
 }
 
 // Returns true if the call's program has runtime assertions about its data. CUDA's kernels assert on the GPU or check

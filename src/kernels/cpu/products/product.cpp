@@ -8,6 +8,8 @@
 #include <ATen/ops/mm.h>
 #include <c10/core/InferenceMode.h>
 
+#include <string_view>
+
 #include "kernels/cpu/handlers.h"
 #include "kernels/cpu/products/few_rows.h"
 #include "kernels/cpu/team.h"
@@ -35,25 +37,20 @@ bool has_onednn() {
   return has;
 }
 
-bool is_onednns(const at::Tensor& a, const at::Tensor& result) {
-  constexpr int64_t kSmall = 1 << 15;  // of each product of a batch, for which ATen's kernel has less to prepare
-  if (result.dim() == 3 && a.size(1) * a.size(2) * result.size(2) <= kSmall) return false;
-  return result.scalar_type() == at::kFloat && has_onednn() && a.numel() != 0;  // oneDNN takes no empty sums
-}
-
-void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
+void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result, bool by_onednn) {
   if (result.scalar_type() == at::kInt) {
     at::_int_mm_out(result, a, b);
-  } else if (is_onednns(a, result)) {
+  } else if (by_onednn) {
     at::native::mkldnn_matmul(a, b, result, 0, 1);
   } else {
     result.dim() == 3 ? at::bmm_out(result, a, b) : at::mm_out(result, a, b);
   }
 }
 
-void multiply_and_add(const Addend& added, const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
+void multiply_and_add(const Addend& added, const at::Tensor& a, const at::Tensor& b, at::Tensor result,
+                      bool by_onednn) {
   const auto& [x, beta, alpha] = added;
-  if (is_onednns(a, result)) {
+  if (by_onednn) {
     result.copy_(x);
     at::native::mkldnn_matmul(a, b, result, static_cast<float>(beta), static_cast<float>(alpha));
   } else {
@@ -68,7 +65,8 @@ at::Tensor turned(const at::Tensor& x) {
 }
 
 // Operands: a (m, k) and b (k, n), both with one batch dimension or none; either may be transposed. An optional
-// addend is broadcast to the result: beta * it + alpha * a · b. The attribute `few_rows` says which kernel is faster.
+// addend is broadcast to the result: beta * it + alpha * a · b. The attribute `by` names the
+// kernel: "few_rows", "onednn" or "aten".
 void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
   const at::Tensor& result = tensors.results.at(0);
   if (result.numel() == 0) return;
@@ -84,8 +82,10 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
     if (tensors.operands.size() > 2) {
       added = {tensors.operands[2], *attributes.get<double>("beta"), *attributes.get<double>("alpha")};
     }
-    if (*attributes.get<bool>("few_rows") && multiply_few_rows(a, b, added, result)) return;
-    added ? multiply_and_add(*added, a, b, result) : multiply(a, b, result);
+    const auto by = *attributes.get<std::string_view>("by");
+    if (by == "few_rows" && multiply_few_rows(a, b, added, result)) return;
+    const bool by_onednn = by == "onednn" && has_onednn();
+    added ? multiply_and_add(*added, a, b, result, by_onednn) : multiply(a, b, result, by_onednn);
   });
 }
 

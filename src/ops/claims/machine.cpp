@@ -1,5 +1,5 @@
 // Detects the machine's capabilities by asking PyTorch.
-#include "ops/cpu/machine.h"
+#include "ops/claims/machine.h"
 
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,0 +1,134 @@
+// The table of claims.
+#include "ops/claims/claims.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <limits>
+
+#include "ops/claims/machine.h"
+
+namespace tpjrt::ops {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kNever = kMost;  // the library can, and XLA is as fast
+constexpr uint8_t kAny = 0xFF, kTurned = kFirstTransposed | kTransposed, kNotTurned = kStraight | kFirstTransposed;
+constexpr int64_t two(int exponent) { return int64_t{1} << exponent; }
+
+constexpr uint32_t set(std::initializer_list<ElementType> elements) {
+  uint32_t bits = 0;
+  for (const ElementType element : elements) bits |= uint32_t{1} << static_cast<int>(element);
+  return bits;
+}
+constexpr uint32_t kF32 = set({ElementType::kF32}), kF64 = set({ElementType::kF64}), kF16 = set({ElementType::kF16});
+constexpr uint32_t kBf16 = set({ElementType::kBF16}), kS8 = set({ElementType::kS8}), kAll = ~uint32_t{0};
+
+// Capabilities of the machine (Machine). kOneDnn: oneDNN multiplies bfloat16, from AVX-512 on.
+enum Sets : uint8_t { kNone = 0, kAvx2 = 1, kOneDnn = 2, kFp16 = 4, kDots = 8, kVnni = 16 };
+
+struct Limits {
+  int64_t least_rows = 1, most_rows = kMost, least_columns = 1;
+  int64_t least_each = 0, most_each = kMost;  // work of each product of a batch
+};
+
+struct Claim {
+  Heavy op;
+  uint32_t elements;
+  uint8_t needs, lacks;  // capabilities
+  uint8_t layouts;
+  int64_t least;  // work
+  Who who;
+  Limits limits = {};
+};
+
+constexpr Limits kOneRow{.most_rows = 1}, kFewRows{.most_rows = 16}, kManyRows{.most_rows = 1024};
+constexpr Limits kSmallEach{.most_each = two(15)}, kWideRows{.least_columns = 16};
+constexpr Limits kLargeEach{.least_rows = 8, .least_columns = 8, .least_each = two(15) + 1};
+constexpr Limits kSmallEachOf8{.least_rows = 8, .least_columns = 8, .most_each = two(15)};
+
+// The first row that fits claims the call; XLA computes what no row claims. The last column is XLA's time over that of
+// who claims, or the reason of the row.
+constexpr auto kClaims = std::to_array<Claim>({
+    // op, dtypes, needs, lacks, layouts, least work, who, limits
+    {Heavy::kProduct, kBf16, kAvx2 | kOneDnn, kNone, kAny, two(16), Who::kSkinny, kOneRow},          // oneDNN: 3
+    {Heavy::kProduct, kBf16, kAvx2, kOneDnn, kTransposed, two(16), Who::kSkinny, kManyRows},         // 7 to 30
+    {Heavy::kProduct, kBf16, kAvx2, kOneDnn, kNotTurned, two(16), Who::kSkinny, kFewRows},           // a conversion
+    {Heavy::kProduct, kF16, kAvx2, kFp16, kTransposed, two(16), Who::kSkinny, kManyRows},            // 2 to 20
+    {Heavy::kProduct, kF16, kAvx2, kFp16, kNotTurned, two(16), Who::kSkinny, kFewRows},              // a conversion
+    {Heavy::kProduct, kBf16, kOneDnn, kNone, kTurned, two(19), Who::kAten},                          // 4 to 60
+    {Heavy::kProduct, kBf16, kOneDnn, kNone, kStraight, two(21) + 1, Who::kAten},                    // 1.1
+    {Heavy::kProduct, kF16, kFp16, kNone, kTurned, two(19), Who::kAten},                             // as bfloat16
+    {Heavy::kProduct, kF16, kFp16, kNone, kStraight, two(21) + 1, Who::kAten},                       // as bfloat16
+    {Heavy::kProduct, kF16, kOneDnn, kFp16, kAny, kNever, Who::kAten},                               // row by row
+    {Heavy::kProduct, kF32, kOneDnn, kNone, kTurned, two(23), Who::kOneDnn, kLargeEach},             // 1.7 to 2.3
+    {Heavy::kProduct, kF32, kOneDnn, kNone, kTurned, two(23), Who::kAten, kSmallEachOf8},            // one by one
+    {Heavy::kProduct, kF32, kOneDnn, kNone, kAny, kNever, Who::kOneDnn},                             // 1
+    {Heavy::kProduct, kF32, kAvx2, kOneDnn, kTurned, two(19), Who::kAten, kSmallEach},               // one by one
+    {Heavy::kProduct, kS8, kVnni, kNone, kAny, two(19), Who::kAten},                                 // 48
+    {Heavy::kConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},           // 2 to 8
+    {Heavy::kConvolution, kBf16, kOneDnn, kDots, kAny ^ kStridedToFew, kNever, Who::kAten},          // 0.5
+    {Heavy::kConvolution, kF32, kOneDnn, kNone, kAny, two(19), Who::kAten},                          // 1.3 to 1.6
+    {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight, two(19), Who::kAten},              // 2 to 8
+    {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight | kGrouped, kNever, Who::kAten},    // no fast way
+    {Heavy::kConvolutionOfWeight, kBf16, kOneDnn, kDots, kStraight | kGrouped, kNever, Who::kAten},  // 0.5
+    {Heavy::kConvolutionOfWeight, kF32, kOneDnn, kNone, kAny ^ kGrouped, two(19), Who::kAten},       // 1.3 to 1.6
+    {Heavy::kConvolutionOfWeight, kF32, kOneDnn, kNone, kAny, kNever, Who::kAten},                   // no fast way
+    {Heavy::kFrozenConvolution, kF32, kNone, kNone, kAny, two(19), Who::kAten},                      // 1.5 to 2
+    {Heavy::kFrozenConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},     // 2 to 8
+    {Heavy::kFileConvolution, kF32, kNone, kNone, kAny, two(19), Who::kOneDnn},                      // 1.5 to 1.7
+    {Heavy::kFileConvolution, kBf16, kNone, kNone, kAny ^ kStridedToFew, two(19), Who::kOneDnn},     // 2 to 8
+    {Heavy::kFileProduct, kF32, kNone, kNone, kAny, two(19), Who::kOneDnn, {.least_rows = 64}},      // 1.4 to 4.5
+    {Heavy::kFileProduct, kBf16, kNone, kNone, kAny, two(19), Who::kOneDnn},                         // 1.1 to 9
+    {Heavy::kAttention, kAll, kNone, kNone, kAny, two(24), Who::kAten},                              // no scores
+    {Heavy::kAttentionBackward, kAll, kNone, kNone, kAny, two(27), Who::kAten},                      // no scores
+    {Heavy::kRecurrentLayer, kAll, kNone, kNone, kAny, two(15), Who::kAten},                         // 10
+    {Heavy::kBatchNorm, kBf16, kDots, kNone, kAny, two(14), Who::kAten},                             // 10 in NHWC
+    {Heavy::kBatchNorm, kBf16, kNone, kDots, kAny, kNever, Who::kAten},                              // no NHWC
+    {Heavy::kBatchNorm, kF32, kOneDnn, kNone, kImagesLast, two(14), Who::kAten},                     // 10
+    {Heavy::kRows, kF32 | kF64 | kBf16, kNone, kNone, kAny, two(15), Who::kAten, kWideRows},         // 2 to 9
+    {Heavy::kReducedRows, kF32 | kF64, kNone, kNone, kAny, two(15), Who::kAten, kWideRows},          // 2 to 9
+    {Heavy::kLayerNorm, kF32 | kF64 | kBf16, kNone, kNone, kAny, two(20), Who::kAten, kWideRows},    // fewer passes
+    {Heavy::kWrite, kAll, kNone, kNone, kAny, two(15), Who::kAten, {.least_columns = 8}},            // a whole copy
+});
+
+uint8_t capabilities() {
+  const Machine& machine = Machine::here();
+  return static_cast<uint8_t>((machine.avx2 ? kAvx2 : 0) | (machine.bf16 ? kOneDnn : 0) | (machine.fp16 ? kFp16 : 0) |
+                              (machine.bf16_dots ? kDots : 0) | (machine.vnni ? kVnni : 0));
+}
+
+bool fits(const Claim& claim, const Size& s) {
+  const Limits& limits = claim.limits;
+  const int64_t each = s.work / s.batch;
+  return s.work >= claim.least && s.rows >= limits.least_rows && s.rows <= limits.most_rows &&
+         s.columns >= limits.least_columns && each >= limits.least_each && each <= limits.most_each;
+}
+
+}  // namespace
+
+Who who_computes(Heavy op, ElementType element, const Size& size, uint8_t layout) {
+  if (size.work == 0) return Who::kXla;
+  static const uint8_t has = capabilities();
+  const bool takes_all = Machine::here().takes_all;
+  for (const Claim& claim : kClaims) {
+    const bool can = claim.op == op && (claim.elements & set({element})) && (claim.needs & ~has) == 0 &&
+                     (claim.lacks & has) == 0 && (layout & ~claim.layouts) == 0;
+    if (can && (fits(claim, size) || (takes_all && claim.who != Who::kSkinny))) return claim.who;
+  }
+  return Who::kXla;
+}
+
+int64_t least_work(Heavy op) {
+  return std::ranges::find_if(kClaims, [op](const Claim& claim) { return claim.op == op; })->least;
+}
+
+std::optional<Heavy> heavy_of(std::string_view name) {
+  if (name == "convolution") return Heavy::kConvolution;
+  if (name == "frozen_convolution") return Heavy::kFrozenConvolution;
+  if (name == "file_convolution") return Heavy::kFileConvolution;
+  if (name == "file_product") return Heavy::kFileProduct;
+  return std::nullopt;
+}
+
+}  // namespace tpjrt::ops
