@@ -1,4 +1,5 @@
 // Handlers called from several threads at once, by XLA and directly; weights that change meanwhile; forks.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -120,7 +121,7 @@ TEST(KernelThreads, ThatThrowAtOnceReadTheirOwn) {
 
 // A read of a frozen weight gives one of the values that were put, never a mixture.
 TEST(KernelThreads, FrozenWeightsThatChangeMeanwhile) {
-  if (!can_freeze_weights()) GTEST_SKIP() << "this torch has no oneDNN";
+  if (!at::hasMKLDNN()) GTEST_SKIP() << "this torch has no oneDNN";
   set_team_size(2);
   FrozenWeight place;
   const at::Tensor x = at::ones({1, 1, 5, 5});
@@ -150,13 +151,13 @@ TEST(KernelForks, ChildrenComputeByThemselves) {
   compute(true, [] {});  // starts a team, which the child doesn't have
   FrozenWeight place;
   const at::Tensor x = at::randn({1, 4, 8, 8}), w = at::randn({4, 4, 3, 3});
-  if (can_freeze_weights()) place.put(w, {}, {kOnes, kOnes, kOnes, 1}, x.sizes());
+  if (at::hasMKLDNN()) place.put(w, {}, {kOnes, kOnes, kOnes, 1}, x.sizes());
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
     at::set_num_threads(1);  // like data loaders' workers: a child has no OpenMP threads
     bool right = true;
-    if (can_freeze_weights()) {
+    if (at::hasMKLDNN()) {
       torch::jit::Stack stack{
           x, std::optional<at::Tensor>(), place.number(), x.sizes(), kOnes, kOnes, kOnes, int64_t{1}, "none"};
       c10::Dispatcher::singleton().findSchemaOrThrow("torch_pjrt::frozen_convolution", "").callBoxed(stack);
