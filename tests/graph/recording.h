@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "graph/node.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::graph::test {
 

@@ -98,9 +98,9 @@ def test_a_circle_of_includes(checker: ModuleType, capsys: pytest.CaptureFixture
 
 def test_a_circle_of_rooms(checker: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     files = {
-        "src/graph/node.h": '// A node.\n#include "graph/tape/walk.h"\n',
-        "src/graph/tape/walk.h": "// A walk.\n",
-        "src/graph/tape/tape.h": '// A tape.\n#include "graph/order.h"\n',
+        "src/graph/node.h": '// A node.\n#include "graph/fingerprint/walk.h"\n',
+        "src/graph/fingerprint/walk.h": "// A walk.\n",
+        "src/graph/fingerprint/fingerprint.h": '// A fingerprint.\n#include "graph/order.h"\n',
         "src/graph/order.h": "// An order.\n",
     }
     lines = said(checker, capsys, files)

@@ -29,7 +29,7 @@
 #include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
 #include "graph/errors.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::device {
 namespace {

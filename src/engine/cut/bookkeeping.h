@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <unordered_set>
 
-#include "graph/tape/parts.h"
+#include "graph/fingerprint/parts.h"
 
 namespace tpjrt::engine {
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "engine/cut/bookkeeping.h"
-#include "graph/tape/parts.h"
+#include "graph/fingerprint/parts.h"
 
 namespace tpjrt::engine {
 

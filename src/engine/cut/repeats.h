@@ -14,7 +14,7 @@
 // iteration, or parts of an earlier result (a row of a tensor).
 #pragma once
 
-#include "graph/tape/parts.h"
+#include "graph/fingerprint/parts.h"
 
 namespace tpjrt::engine {
 

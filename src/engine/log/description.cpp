@@ -1,4 +1,4 @@
-// Describes programs from their tapes.
+// Describes programs from their fingerprints.
 #include "engine/log/description.h"
 
 #include <algorithm>
@@ -16,17 +16,17 @@ using Field = Description::Field;
 
 class Describer {
  public:
-  Describer(const Program& program, const graph::TapeGraph& tape) : program_(program), tape_(tape) {}
+  Describer(const Program& program, const graph::DecodedGraph& decoded) : program_(program), decoded_(decoded) {}
 
   Description description() {
     Description result;
     result.graph = program_.serial;
     result.composites = program_.composites;
     result.kernels = program_.kernels;
-    for (const graph::TypePtr type : tape_.leaves) result.arguments.push_back(to_string(*type));
-    for (const graph::TapeGraph::Source& source : tape_.results) result.results.push_back(place(source));
+    for (const graph::TypePtr type : decoded_.leaves) result.arguments.push_back(to_string(*type));
+    for (const graph::DecodedGraph::Source& source : decoded_.results) result.results.push_back(place(source));
     for (const graph::Walk::Alias& alias : program_.aliases) result.reused.emplace_back(alias.leaf, alias.result);
-    for (const graph::TapeGraph::Call& call : tape_.calls) {
+    for (const graph::DecodedGraph::Call& call : decoded_.calls) {
       const graph::Signature& signature = *call.signature;
       Description::Call& described = result.calls.emplace_back();
       described.op = signature.name;
@@ -39,12 +39,12 @@ class Describer {
   }
 
  private:
-  static Description::Source place(const graph::TapeGraph::Source& source) {
+  static Description::Source place(const graph::DecodedGraph::Source& source) {
     const auto number = static_cast<int64_t>(source.number);
     return {source.leaf ? -1 - number : number, source.index};
   }
 
-  void add(const graph::TapeGraph::Call& call, size_t parameter_index, std::vector<Field>& fields) const {
+  void add(const graph::DecodedGraph::Call& call, size_t parameter_index, std::vector<Field>& fields) const {
     const Parameter& parameter = call.signature->parameters[parameter_index];
     const auto name = [&](size_t i, bool list) {
       return list ? parameter.name + "[" + std::to_string(i) + "]" : parameter.name;
@@ -68,7 +68,7 @@ class Describer {
     }
   }
 
-  void add(const graph::TapeGraph::Call& call, const std::string& name, const Parameter::Entry& entry,
+  void add(const graph::DecodedGraph::Call& call, const std::string& name, const Parameter::Entry& entry,
            std::vector<Field>& fields) const {
     switch (entry.source) {
       case Parameter::Entry::Source::kUndefined: fields.push_back({name, Field::Kind::kTensor, "none", {}}); break;
@@ -100,7 +100,7 @@ class Describer {
   }
 
   const Program& program_;
-  const graph::TapeGraph& tape_;
+  const graph::DecodedGraph& decoded_;
   size_t first_slot_ = 0;
 };
 
@@ -115,13 +115,13 @@ struct Content {
   int64_t num_calls = 0;
 
   explicit Content(const Program& program) {
-    const graph::TapeGraph tape = graph::read_tape(program.tape);
-    for (const graph::TapeGraph::Call& call : tape.calls) {
+    const graph::DecodedGraph decoded = graph::decode_fingerprint(program.fingerprint);
+    for (const graph::DecodedGraph::Call& call : decoded.calls) {
       ops[call.signature->name]++;
       calls[call.signature]++;
     }
-    for (const graph::TypePtr type : tape.leaves) arguments[type]++;
-    num_calls = static_cast<int64_t>(tape.calls.size());
+    for (const graph::TypePtr type : decoded.leaves) arguments[type]++;
+    num_calls = static_cast<int64_t>(decoded.calls.size());
   }
 };
 
@@ -137,7 +137,7 @@ int64_t in_common(const Counts<Key>& a, const Counts<Key>& b) {
 }  // namespace
 
 Description description_of(const Program& program) {
-  return Describer(program, graph::read_tape(program.tape)).description();
+  return Describer(program, graph::decode_fingerprint(program.fingerprint)).description();
 }
 
 std::shared_ptr<const Program> most_similar(const Program& fresh,
@@ -152,7 +152,7 @@ std::shared_ptr<const Program> most_similar(const Program& fresh,
     const int64_t different = std::abs(content.num_calls - other.num_calls);
     const int64_t score = 2 * ops + in_common(content.calls, other.calls) +
                           in_common(content.arguments, other.arguments) - different +
-                          (fresh.tape == program->tape ? 1 : 0);
+                          (fresh.fingerprint == program->fingerprint ? 1 : 0);
     // Ties go to the latest program.
     if (best && (score < most || (score == most && program->serial < best->serial))) continue;
     best = program;

@@ -33,16 +33,16 @@ void RunLog::made(const Program& program, Making making) {
 
 void RunLog::ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns,
                  int64_t copied_bytes, std::optional<Cost> predicted, int64_t cpu_ns) {
-  const graph::TapeGraph tape = graph::read_tape(program.tape);
+  const graph::DecodedGraph decoded = graph::decode_fingerprint(program.fingerprint);
   GraphRun run;
   run.when = now();
   run.graph = program.serial;
   run.cause = cause;
   run.where = std::move(where);
-  run.nodes = tape.calls.size();
-  run.arguments = tape.leaves.size();
+  run.nodes = decoded.calls.size();
+  run.arguments = decoded.leaves.size();
   run.results = program.result_types.size();
-  run.argument_bytes = bytes_of(tape.leaves);
+  run.argument_bytes = bytes_of(decoded.leaves);
   run.result_bytes = bytes_of(program.result_types);
   run.copied_bytes = copied_bytes;
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;

@@ -18,7 +18,7 @@ namespace {
 using graph::NodePtr;
 using graph::Parameter;
 using graph::Signature;
-using graph::TapeGraph;
+using graph::DecodedGraph;
 using hlo::Values;
 
 // Placeholders of a trace are dense, without lazy conjugation or negation.
@@ -140,7 +140,7 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
     places.back() = static_cast<uint32_t>(operands.size());
     operands.push_back({leaf, 0});
   }
-  Key key{name, attributes, walk.tape};
+  Key key{name, attributes, walk.fingerprint};
   key.words.insert(key.words.end(), places.begin(), places.end());
   key.words.push_back(static_cast<uint64_t>(device));
   key.words.push_back(reinterpret_cast<uint64_t>(asked));
@@ -150,7 +150,7 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
   if (is_new) {
     auto lowering = std::make_shared<CallLowering>();
     lowering->group = std::make_shared<GroupBody>(
-        GroupBody{name, attributes, graph::read_tape(walk.tape), places, operands_.size(), crosses});
+        GroupBody{name, attributes, graph::decode_fingerprint(walk.fingerprint), places, operands_.size(), crosses});
     signature->name = "pjrt::composite";
     signature->lowering = std::move(lowering);
     signature->device = static_cast<int8_t>(device);
@@ -184,13 +184,13 @@ Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signatur
   }
   const auto results = [&](const Values& arguments) {
     std::vector<Values> done;
-    const auto value = [&](const TapeGraph::Source& source) {
+    const auto value = [&](const DecodedGraph::Source& source) {
       return source.leaf ? arguments[body.operands[source.number]] : done[source.number][source.index];
     };
     size_t next = 0;
-    for (const TapeGraph::Call& call : body.graph.calls) {
+    for (const DecodedGraph::Call& call : body.graph.calls) {
       Values given;
-      for (const TapeGraph::Source& source : call.operands) given.push_back(value(source));
+      for (const DecodedGraph::Source& source : call.operands) given.push_back(value(source));
       std::vector<LoweredNumber> own;
       for (uint32_t k = 0; k < call.signature->numbers; ++k, ++next) {
         own.push_back(numbers[next]);
@@ -200,7 +200,7 @@ Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signatur
       done.push_back(emit_call(e, *call.signature, given, own, {}));
     }
     Values last;
-    for (const TapeGraph::Source& source : body.graph.results) last.push_back(value(source));
+    for (const DecodedGraph::Source& source : body.graph.results) last.push_back(value(source));
     return last;
   };
   std::map<std::string, std::string> attributes = body.attributes;

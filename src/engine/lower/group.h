@@ -2,7 +2,7 @@
 //
 // The recorder traces a function on placeholders into one node. Its operands are the function's tensors, then other
 // tensors that it reads. Its scalars are its calls' scalars, so that varying scalars are operands of the composite,
-// too. The signature is interned by name, attributes and the trace's tape: equal functions give equal programs.
+// too. The signature is interned by name, attributes and the trace's fingerprint: equal functions give equal programs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 #include "engine/lower/emit_call.h"
 #include "graph/node.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 
@@ -23,7 +23,7 @@ namespace tpjrt::engine {
 struct GroupBody {
   std::string name;
   std::map<std::string, std::string> attributes;  // in MLIR syntax; "operands": the function's tensor names
-  graph::TapeGraph graph;
+  graph::DecodedGraph graph;
   std::vector<uint32_t> operands;  // for each leaf of the graph the node's operand
   size_t tensors = 0;              // number of operands that are the function's tensors
   bool crosses_ranks = false;      // some call does, see below

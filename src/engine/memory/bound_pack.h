@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "graph/tape/packs.h"
+#include "graph/fingerprint/packs.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {

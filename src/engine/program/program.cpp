@@ -11,7 +11,7 @@ using graph::Number;
 
 std::shared_ptr<Program> Program::of_calls(const graph::Walk& walk) {
   auto program = std::make_shared<Program>();
-  program->tape = walk.tape;
+  program->fingerprint = walk.fingerprint;
   program->num_calls = walk.nodes.size();
   for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
   return program;
@@ -72,7 +72,7 @@ std::shared_ptr<Program> ProgramCache::find(const graph::Walk& walk) {
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return nullptr;
   for (const auto& program : it->second) {
-    if (program->tape != walk.tape || !program->accepts(walk.numbers)) continue;
+    if (program->fingerprint != walk.fingerprint || !program->accepts(walk.numbers)) continue;
     program->last_used = ++used_;
     return program;
   }
@@ -106,7 +106,7 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return slots;
   for (const auto& program : it->second) {
-    if (program->tape != walk.tape) continue;
+    if (program->fingerprint != walk.fingerprint) continue;
     for (size_t i = 0; i < slots.size(); ++i) {
       const NumberSlot& seen = program->slots[i];
       const bool changed = !seen.promoted && !(seen.constant == slots[i].constant);
@@ -135,7 +135,7 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   program->last_used = ++used_;
   // The new program serves every graph that a narrower one serves.
   const auto narrower = [&](const std::shared_ptr<Program>& other) {
-    if (other->tape != program->tape) return false;
+    if (other->fingerprint != program->fingerprint) return false;
     for (size_t i = 0; i < other->slots.size(); ++i) {
       const bool wider = program->slots[i].promoted ||
                          (!other->slots[i].promoted && other->slots[i].constant == program->slots[i].constant);

@@ -1,6 +1,6 @@
 // A compiled graph, and the cache of them.
 //
-// Note [Values that vary]: a program is found by its tape, then by its scalars. Each scalar of the graph is either a
+// Note [Values that vary]: a program is found by its fingerprint, then by its scalars. Each scalar of the graph is either a
 // constant of the program or, once it was seen to change, an element of a packed argument (NumberArguments). A graph
 // that differs only in constants is compiled once more with exactly those scalars promoted, and that program replaces
 // the narrower one. A scalar of an ATen call is promoted immediately if the same call had another value in the last
@@ -20,7 +20,7 @@
 #include "engine/lower/program/number_slot.h"
 #include "engine/lower/program/sources.h"
 #include "engine/program/collectives.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 #include "pjrt/client.h"
 #include "pjrt/executable.h"
 
@@ -34,7 +34,7 @@ struct Program {
 
   uint64_t serial = 0;     // numbers the programs of this process, from 1; set by the cache
   uint64_t last_used = 0;  // time stamp of the last use, counted in uses of the cache
-  std::vector<uint64_t> tape;
+  std::vector<uint64_t> fingerprint;
   size_t num_calls = 0;
   std::vector<NumberSlot> slots;
   std::vector<graph::TypePtr> result_types;  // dense
@@ -73,7 +73,7 @@ class ProgramCache {
  public:
   // Call it under the engine's lock.
   std::shared_ptr<Program> find(const graph::Walk& walk);
-  // Returns which scalars the next program for this tape should take as arguments. `is_one_call`: a program of a single
+  // Returns which scalars the next program for this fingerprint should take as arguments. `is_one_call`: a program of a single
   // call.
   std::vector<NumberSlot> slots_for(const graph::Walk& walk, bool is_one_call = false) const;
   // Records the scalars of a graph that is being compiled.

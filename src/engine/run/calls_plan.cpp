@@ -92,7 +92,7 @@ void CallsPlan::mark_overwritten() {
 }
 
 bool CallsPlan::serves(const graph::Walk& walk) const {
-  return hash_ == walk.hash && refused_ == KernelCall::refused() && program->tape == walk.tape;
+  return hash_ == walk.hash && refused_ == KernelCall::refused() && program->fingerprint == walk.fingerprint;
 }
 
 }  // namespace tpjrt::engine

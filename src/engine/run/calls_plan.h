@@ -7,7 +7,7 @@
 
 #include "engine/program/program.h"
 #include "engine/run/kernel/kernel_call.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/run/calls_plan.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 #include "pjrt/api/error.h"
 
 namespace tpjrt::engine {

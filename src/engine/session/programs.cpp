@@ -173,7 +173,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
   auto coming = std::make_shared<Coming>();
   coming->program = std::make_shared<Program>();
   Program& program = *coming->program;
-  program.tape = walk.tape;
+  program.fingerprint = walk.fingerprint;
   program.num_calls = walk.nodes.size();
   pjrt::Client& client = session_.client();
   program.slots = cache_.slots_for(walk, !client.is_host_memory() && is_one_call(walk));

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "engine/program/program.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 #include "pjrt/api/error.h"
 #include "pjrt/client.h"
 

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 

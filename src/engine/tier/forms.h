@@ -11,7 +11,7 @@
 #include <functional>
 #include <unordered_map>
 
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 

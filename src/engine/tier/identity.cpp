@@ -1,4 +1,4 @@
-// Writes a tape without addresses.
+// Writes a fingerprint without addresses.
 #include "engine/tier/identity.h"
 
 #include <charconv>
@@ -12,7 +12,7 @@ namespace {
 
 using graph::Parameter;
 using graph::Signature;
-using graph::TapeGraph;
+using graph::DecodedGraph;
 
 void add(std::string& text, uint64_t number, char end) {
   char digits[20];
@@ -61,23 +61,23 @@ void add(std::string& text, const Signature& s) {
 }  // namespace
 
 std::string identity(const graph::Walk& walk) {
-  const TapeGraph tape = graph::read_tape(walk.tape);
+  const DecodedGraph decoded = graph::decode_fingerprint(walk.fingerprint);
   std::string text;
-  const auto source = [&](const TapeGraph::Source& value) {
+  const auto source = [&](const DecodedGraph::Source& value) {
     text += value.leaf ? 'l' : 'n';
     add(text, value.number, '.');
     add(text, value.index, ' ');
   };
-  for (const graph::TypePtr type : tape.leaves) text += graph::to_string(*type) + ' ';
+  for (const graph::TypePtr type : decoded.leaves) text += graph::to_string(*type) + ' ';
   std::unordered_map<const Signature*, size_t> numbers;
-  for (const TapeGraph::Call& call : tape.calls) {
+  for (const DecodedGraph::Call& call : decoded.calls) {
     const auto [at, is_new] = numbers.try_emplace(call.signature, numbers.size());
     if (is_new) add(text, *call.signature);
     add(text, at->second, ' ');
-    for (const TapeGraph::Source& operand : call.operands) source(operand);
+    for (const DecodedGraph::Source& operand : call.operands) source(operand);
     text += '\n';
   }
-  for (const TapeGraph::Source& result : tape.results) source(result);
+  for (const DecodedGraph::Source& result : decoded.results) source(result);
   for (const graph::Walk::Alias& alias : walk.aliases) {
     add(text, alias.leaf, '>');
     add(text, alias.result, ' ');

@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 
-// Returns a text that is equal in all processes for graphs of equal tapes. It contains no addresses.
+// Returns a text that is equal in all processes for graphs of equal fingerprints. It contains no addresses.
 std::string identity(const graph::Walk& walk);
 
 }  // namespace tpjrt::engine

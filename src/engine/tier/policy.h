@@ -28,7 +28,7 @@
 #include <unordered_map>
 
 #include "engine/tier/cost.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 

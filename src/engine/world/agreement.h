@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 

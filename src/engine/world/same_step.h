@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/session/session.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 

@@ -9,7 +9,7 @@
 
 #include "engine/lower/program/number_slot.h"
 #include "engine/lower/program/requirements.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 #include "ops/rule/target.h"
 
 namespace tpjrt::engine {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/lower/program/number_slot.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 #include "ops/rule/emit.h"
 
 namespace tpjrt::engine {

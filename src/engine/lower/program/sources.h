@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "engine/lower/program/requirements.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
 
-// May outlive the walk that it is made from. Valid for every walk with the same tape.
+// May outlive the walk that it is made from. Valid for every walk with the same fingerprint.
 class Sources {
  public:
   // `calls`: for each assertion of a run, the index of its call in the walk.

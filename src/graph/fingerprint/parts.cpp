@@ -1,5 +1,5 @@
 // Walks the parts of a graph.
-#include "graph/tape/parts.h"
+#include "graph/fingerprint/parts.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,10 +1,10 @@
 // Assigns tensors to packs, and numbers a program's arguments and results.
-#include "graph/tape/packs.h"
+#include "graph/fingerprint/packs.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::graph {
 namespace {

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 namespace tpjrt::graph {
 

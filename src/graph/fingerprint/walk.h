@@ -1,9 +1,9 @@
-// One pass over everything that a sync has to run: the nodes in order, the leaves they read, and the tape.
+// One pass over everything that a sync has to run: the nodes in order, the leaves they read, and the fingerprint.
 //
-// Note [Tape]: the tape, a graph's fingerprint, describes the graph exactly (signatures by address, operands by
-// position, leaf types, results, aliases, packs), except for its scalars. Two graphs have equal tapes if and only if
-// one program serves both, up to scalars that the program holds as constants. The hash of the tape is the graph's hash,
-// and comparing tapes compares structures.
+// Note [Graph fingerprint]: a fingerprint describes the graph exactly (signatures by address, operands by
+// position, leaf types, results, aliases, packs), except for its scalars. Two graphs have equal fingerprints if and only if
+// one program serves both, up to scalars that the program holds as constants. The hash of the fingerprint is the graph's hash,
+// and comparing fingerprints compares structures.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "graph/node.h"
-#include "graph/tape/packs.h"
+#include "graph/fingerprint/packs.h"
 
 namespace tpjrt::graph {
 
@@ -31,15 +31,15 @@ struct Walk {
   };
   std::vector<Alias> aliases;
   std::vector<Pack> packs;  // in traces only
-  std::vector<uint64_t> tape;
+  std::vector<uint64_t> fingerprint;
   uint64_t hash = 0;
 
   bool empty() const { return results.empty(); }
   void clear();
 };
 
-// A graph read from a tape. For the cold path.
-struct TapeGraph {
+// A graph read from a fingerprint. For the cold path.
+struct DecodedGraph {
   struct Source {  // a result of a call, or a leaf
     bool leaf = false;
     uint32_t number = 0, index = 0;
@@ -52,7 +52,7 @@ struct TapeGraph {
   std::vector<Call> calls;
   std::vector<Source> results;
 };
-TapeGraph read_tape(const std::vector<uint64_t>& tape);
+DecodedGraph decode_fingerprint(const std::vector<uint64_t>& fingerprint);
 
 // Collects the components of these storage slots. Call it under graph_lock() and the engine's lock. Throws
 // DependsOnData if a value depends on a placeholder.

@@ -1,5 +1,5 @@
 // Walks components: the hot half of a sync.
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/walk.h"
 
 #include <algorithm>
 #include <optional>
@@ -10,7 +10,7 @@
 namespace tpjrt::graph {
 namespace {
 
-// The lowest two bits of a tape word are its kind, so that different graphs never give the same words.
+// The lowest two bits of a fingerprint word are its kind, so that different graphs never give the same words.
 enum Word : uint64_t { kNode = 0, kOperand = 1, kLeaf = 2, kResult = 3 };
 
 class Walker {
@@ -46,7 +46,7 @@ class Walker {
   }
 
   void result(const Value& value) {
-    out_.tape.push_back(reference(value) << 2 | kResult);
+    out_.fingerprint.push_back(reference(value) << 2 | kResult);
     out_.results.push_back(value);
   }
 
@@ -64,7 +64,7 @@ class Walker {
     node->local = static_cast<uint32_t>(out_.leaves.size());
     node->uses = 0;
     out_.leaves.push_back(NodePtr::reclaim_copy(node));
-    out_.tape.push_back(reinterpret_cast<uint64_t>(node->leaf_type) << 2 | kLeaf);
+    out_.fingerprint.push_back(reinterpret_cast<uint64_t>(node->leaf_type) << 2 | kLeaf);
     return node->local;
   }
 
@@ -76,10 +76,10 @@ class Walker {
   void emit(Node* node) {
     node->local = static_cast<uint32_t>(out_.nodes.size());
     out_.nodes.push_back(node);
-    out_.tape.push_back(reinterpret_cast<uint64_t>(node->signature) << 2 | kNode);
+    out_.fingerprint.push_back(reinterpret_cast<uint64_t>(node->signature) << 2 | kNode);
     for (const Value& operand : node->operands) {
       if (operand.node->is_leaf()) operand.node->uses++;
-      out_.tape.push_back(reference(operand) << 2 | kOperand);
+      out_.fingerprint.push_back(reference(operand) << 2 | kOperand);
     }
     out_.numbers.insert(out_.numbers.end(), node->numbers.begin(), node->numbers.end());
   }
@@ -95,15 +95,15 @@ uint64_t Walker::last_mark_ = 0;
 
 void finish(Walk& out) {
   const auto add = [&](const auto& alias) {
-    out.tape.push_back((static_cast<uint64_t>(alias.leaf) << 32 | alias.result) << 2 | Word::kLeaf);
+    out.fingerprint.push_back((static_cast<uint64_t>(alias.leaf) << 32 | alias.result) << 2 | Word::kLeaf);
   };
   for (const Walk::Alias& alias : out.aliases) add(alias);
   for (const Pack& pack : out.packs) {
-    out.tape.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias has this value: there are fewer leaves
+    out.fingerprint.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias has this value: there are fewer leaves
     for (const Pack::Member& member : pack.members) add(member);
   }
-  uint64_t hash = out.tape.size();
-  for (const uint64_t word : out.tape) hash = mixed(hash, word);
+  uint64_t hash = out.fingerprint.size();
+  for (const uint64_t word : out.fingerprint) hash = mixed(hash, word);
   out.hash = hash;
 }
 
@@ -141,13 +141,13 @@ void find_aliases(const std::vector<Cell*>& held, Walk& out) {
 
 }  // namespace
 
-TapeGraph read_tape(const std::vector<uint64_t>& tape) {
-  TapeGraph graph;
+DecodedGraph decode_fingerprint(const std::vector<uint64_t>& fingerprint) {
+  DecodedGraph graph;
   const auto source = [](uint64_t reference) {
-    return TapeGraph::Source{(reference & 1) != 0, static_cast<uint32_t>(reference >> 20),
+    return DecodedGraph::Source{(reference & 1) != 0, static_cast<uint32_t>(reference >> 20),
                              static_cast<uint32_t>(reference >> 1 & ((1U << 19) - 1))};
   };
-  for (const uint64_t word : tape) {
+  for (const uint64_t word : fingerprint) {
     const uint64_t content = word >> 2;
     switch (word & 3) {
       case kNode: graph.calls.push_back({reinterpret_cast<SignaturePtr>(content), {}}); break;
@@ -168,7 +168,7 @@ void Walk::clear() {
   numbers.clear();
   aliases.clear();
   packs.clear();
-  tape.clear();
+  fingerprint.clear();
 }
 
 namespace {

@@ -1,25 +1,25 @@
-// The contents of walks and tapes, and the walks of parts.
+// The contents of walks and fingerprints, and the walks of parts.
 #include <gtest/gtest.h>
 
 #include "graph/errors.h"
-#include "graph/tape/parts.h"
-#include "graph/tape/walk.h"
+#include "graph/fingerprint/parts.h"
+#include "graph/fingerprint/walk.h"
 #include "recording.h"
 
 namespace tpjrt::graph::test {
 namespace {
 
-TEST(Walk, EqualGraphsHaveEqualTapes) {
+TEST(Walk, EqualGraphsHaveEqualFingerprints) {
   const auto graph = [](const char* last, bool shares) {
     const Value x = leaf(f32({2})), y = shares ? x : leaf(f32({2}));
     const Value sum = call("add", {x, y});
     return Tensor(call(last, {sum, x}));
   };
   const Tensor one = graph("mul", false), same = graph("mul", false);
-  EXPECT_EQ(walked(one).tape, walked(same).tape);
+  EXPECT_EQ(walked(one).fingerprint, walked(same).fingerprint);
   EXPECT_EQ(walked(one).hash, walked(same).hash);
-  EXPECT_NE(walked(one).tape, walked(graph("sub", false)).tape);
-  EXPECT_NE(walked(one).tape, walked(graph("mul", true)).tape) << "which leaves are one is part of the graph";
+  EXPECT_NE(walked(one).fingerprint, walked(graph("sub", false)).fingerprint);
+  EXPECT_NE(walked(one).fingerprint, walked(graph("mul", true)).fingerprint) << "which leaves are one is part of the graph";
 }
 
 TEST(Walk, OrderOfOperandsIsInTheTape) {
@@ -28,7 +28,7 @@ TEST(Walk, OrderOfOperandsIsInTheTape) {
   const Tensor one(call("sub", {a, b}));
   const Value c = call("neg", {x}), d = call("exp", {y});
   const Tensor other(call("sub", {d, c}));
-  EXPECT_NE(walked(one).tape, walked(other).tape);
+  EXPECT_NE(walked(one).fingerprint, walked(other).fingerprint);
 }
 
 TEST(Walk, NumbersAreBesideTheTape) {
@@ -38,7 +38,7 @@ TEST(Walk, NumbersAreBesideTheTape) {
     return Tensor(call("scale", {scaled}, f32({2}), {Number::of(second)}));
   };
   const Tensor one = graph(1, 2), other = graph(3, 4);
-  EXPECT_EQ(walked(one).tape, walked(other).tape);
+  EXPECT_EQ(walked(one).fingerprint, walked(other).fingerprint);
   const std::vector<Number> expected{Number::of(int64_t{3}), Number::of(int64_t{4})};
   EXPECT_EQ(walked(other).numbers, expected);
 }
@@ -72,7 +72,7 @@ TEST(Walk, ReadsATapeBack) {
   const Value x = leaf(f32({2})), y = leaf(f32({2, 1}));
   const Value wide = call("expand", {y}, f32({2}));
   Tensor result(call("add", {x, wide}));
-  const TapeGraph graph = read_tape(walked(result).tape);
+  const DecodedGraph graph = decode_fingerprint(walked(result).fingerprint);
   ASSERT_EQ(graph.calls.size(), 2U);
   EXPECT_EQ(graph.calls[0].signature->name, "expand");
   EXPECT_EQ(graph.calls[1].signature->name, "add");
