@@ -21,7 +21,7 @@ def begin(seconds: float) -> None:
     dist.init_process_group("pjrt", timeout=timedelta(seconds=seconds))
 
 
-def meeting() -> None:
+def rendezvous() -> None:
     words = (
         r"init_process_group: rank 0: ranks \[1\] of \[0, 1\] have not come within 1 s\. All of them have to call it"
     )

@@ -14,7 +14,7 @@ from tests.plugin_library import plugin_library
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.host_memory
 
-MEETING = """
+RENDEZVOUS = """
 from datetime import timedelta
 import torch.distributed as dist
 os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": FREE_PORT, "RANK": RANK, "WORLD_SIZE": "2"}
@@ -69,13 +69,13 @@ def program(text: str, rank: int = 0) -> str:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_while_ranks_meet(rank: int) -> None:
     """Both ranks are interrupted: the one that hosts the store, and the one that looks for it."""
-    assert max(seconds_to_interrupts(program(MEETING, rank), before=1.0)) < 1
+    assert max(seconds_to_interrupts(program(RENDEZVOUS, rank), before=1.0)) < 1
 
 
 def test_ctrl_c_while_a_plugin_meets_the_others(tmp_path: Path) -> None:
     """The plugin waits on a thread of its own, which returns."""
-    met = "import torch_pjrt.adapt.meeting as m\nm.meet = lambda *_: {0: 'here', 1: 'here'}\n"
-    took = seconds_to_interrupts(met + program(MEETING), before=2.0, **of_gpus(tmp_path))
+    met = "import torch_pjrt.adapt.rendezvous as m\nm.join = lambda *_: {0: 'here', 1: 'here'}\n"
+    took = seconds_to_interrupts(met + program(RENDEZVOUS), before=2.0, **of_gpus(tmp_path))
     assert max(took) < 1
 
 
@@ -96,15 +96,15 @@ def test_who_is_late_is_told(server: fresh.Server, tmp_path: Path, gpus: bool) -
     assert other == []
     for rank, told in ((0, first), (2, last)):
         assert [level for level, _ in told] == ["WARNING"] * 3
-        meeting, collective, group = (line for _, line in told)
-        assert meeting.startswith(f"torch.distributed.init_process_group: rank {rank} has waited ")
-        assert meeting.endswith(" s: ranks [1] of [0, 1, 2] are missing")
+        rendezvous, collective, group = (line for _, line in told)
+        assert rendezvous.startswith(f"torch.distributed.init_process_group: rank {rank} has waited ")
+        assert rendezvous.endswith(" s: ranks [1] of [0, 1, 2] are missing")
         assert collective.startswith(f"rank {rank} has waited ")
         assert "s for c10d::allreduce" in collective
         assert f".py:{line}): ranks [1] of [0, 1, 2] have not come. All ranks of a group have to call its" in collective
         assert group.startswith(f"torch.distributed.new_group: rank {rank} has waited ")
 
 
-@pytest.mark.parametrize("where", ["meeting", "store", "collective"])
+@pytest.mark.parametrize("where", ["rendezvous", "store", "collective"])
 def test_who_has_not_come_is_named(server: fresh.Server, tmp_path: Path, where: str) -> None:
     assert ranks.run(server, HERE / "absent.py", 2, where, tmp_path) == [[], []]

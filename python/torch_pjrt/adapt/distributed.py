@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
-from torch_pjrt.adapt import meeting
+from torch_pjrt.adapt import rendezvous
 
 
 def _place_on_host(hosts: dict[int, str], rank: int, size: int) -> tuple[int, int]:
@@ -121,7 +121,7 @@ def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any
     if _C.world_size() > 1 or not ("pjrt" in words or words == "undefined") or group_rank not in range(len(ranks)):
         return
     limit = (timeout or default_pg_timeout).total_seconds()
-    _hosts.update(meeting.meet(store, name, ranks, ranks[group_rank], limit, call))
+    _hosts.update(rendezvous.join(store, name, ranks, ranks[group_rank], limit, call))
 
 
 def _serve_new_groups() -> None:
@@ -174,6 +174,6 @@ def _refuse_captured_ddp() -> None:
 def install() -> None:
     if torch.distributed.is_available():
         torch.distributed.Backend.register_backend("pjrt", _of_processes, extended_api=True, devices=["pjrt"])
-        meeting.install()
+        rendezvous.install()
         _serve_new_groups()
         _refuse_captured_ddp()

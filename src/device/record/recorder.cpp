@@ -62,15 +62,15 @@ const c10::StorageImpl* storage_below(const at::Tensor& tensor) {
 
 // Returns whether any two tensors share a storage. Called for every list that is written, so it doesn't sort.
 bool any_share(c10::ArrayRef<const at::Tensor*> tensors) {
-  c10::SmallVector<const c10::StorageImpl*, 512> met(std::bit_ceil(2 * tensors.size()), nullptr);
-  const size_t last = met.size() - 1;
+  c10::SmallVector<const c10::StorageImpl*, 512> seen(std::bit_ceil(2 * tensors.size()), nullptr);
+  const size_t last = seen.size() - 1;
   for (const at::Tensor* tensor : tensors) {
     const c10::StorageImpl* storage = storage_below(*tensor);
     size_t at = graph::mixed(0, reinterpret_cast<uint64_t>(storage)) & last;
-    for (; met[at] != nullptr; at = (at + 1) & last) {
-      if (met[at] == storage) return true;
+    for (; seen[at] != nullptr; at = (at + 1) & last) {
+      if (seen[at] == storage) return true;
     }
-    met[at] = storage;
+    seen[at] = storage;
   }
   return false;
 }

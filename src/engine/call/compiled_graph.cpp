@@ -104,7 +104,7 @@ void CompiledGraph::check(CallState& call) {
   call.checks = &checks_;
 }
 
-void CompiledGraph::raise_unmet(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run) {
+void CompiledGraph::raise_failed(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run) {
   const uint32_t failed = run ? run->first_failed() : RunChecks::kNone;
   if (failed != RunChecks::kNone) run->set_all_told();  // the call raises one of its errors, and no later read another
   for (const uint32_t value : outside_) {
@@ -170,7 +170,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
     release(true);
     const std::vector<ChecksPtr> values = std::exchange(values_, {});
     const std::shared_ptr<RunChecks> run = std::exchange(run_, nullptr);
-    if (waits_) raise_unmet(values, run);
+    if (waits_) raise_failed(values, run);
   });
 }
 

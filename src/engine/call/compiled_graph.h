@@ -49,7 +49,7 @@ class CompiledGraph {
   void check(CallState& call);
   // Raises the failed assertions of this call and of its arguments on behalf of results on the CPU, which can't raise
   // when they are read. Called when the program is done.
-  void raise_unmet(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run);
+  void raise_failed(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run);
   void update(CallState& call);
   void release(bool went_well);
 

@@ -13,10 +13,10 @@ namespace tpjrt::engine {
 
 RandomKeys::RandomKeys(const std::vector<graph::Number>& numbers, c10::Device device, c10::DeviceIndex computing)
     : device_(device), computing_(computing) {
-  std::map<std::pair<uint64_t, uint64_t>, uint32_t> met;  // by seed and offset
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> seen;  // by seed and offset
   for (uint32_t i = 0; i + 1 < numbers.size(); ++i) {
     if (numbers[i].kind != graph::Number::Kind::kKey) continue;
-    const auto first = met.emplace(std::pair(numbers[i].bits, numbers[i + 1].bits), i).first->second;
+    const auto first = seen.emplace(std::pair(numbers[i].bits, numbers[i + 1].bits), i).first->second;
     keys_.push_back({i++, first});
   }
 }

@@ -32,11 +32,11 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
   }
   if (first.back() == size.size()) return part;
   graph::PartOfNode pieces(walk.nodes.size());
-  std::vector<size_t> met(size.size(), 0);
+  std::vector<size_t> seen(size.size(), 0);
   for (const Node* node : graph::in_recording_order(walk)) {
     const uint32_t i = part_of(node);
     const uint32_t number = first[i + 1] - first[i];
-    pieces[node->local] = first[i] + static_cast<uint32_t>(met[i]++ * number / size[i]);
+    pieces[node->local] = first[i] + static_cast<uint32_t>(seen[i]++ * number / size[i]);
   }
   return pieces;
 }

@@ -63,12 +63,12 @@ struct Sequence {
 
 // Returns the most common distances between equal windows of kWindow calls.
 std::vector<size_t> common_distances(const Sequence& sequence, size_t first, size_t last) {
-  std::unordered_map<uint64_t, size_t> met;
+  std::unordered_map<uint64_t, size_t> seen;
   std::map<size_t, size_t> count;
   for (size_t i = first; i + kWindow <= last; ++i) {
     uint64_t hash = 0;
     for (size_t k = 0; k < kWindow; ++k) hash = graph::mixed(hash, reinterpret_cast<uint64_t>(sequence.call(i + k)));
-    const auto [it, is_new] = met.try_emplace(hash, i);
+    const auto [it, is_new] = seen.try_emplace(hash, i);
     if (!is_new) ++count[i - std::exchange(it->second, i)];
   }
   std::vector<std::pair<size_t, size_t>> by_count;

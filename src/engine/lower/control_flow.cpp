@@ -98,7 +98,7 @@ Values with_requirements(Values results, const std::vector<Requirement>& require
 }
 
 // Scalars that satisfy the assertions, for a region that does not run.
-Values met(Emit& e, const std::vector<Requirement>& required) {
+Values passing_values(Emit& e, const std::vector<Requirement>& required) {
   Values values;
   for (const Requirement& requirement : required) {
     values.push_back(e.constant(requirement.low, Type{ElementType::kS64, {}}));
@@ -136,7 +136,7 @@ Values emit_while(Emit& e, const CallLowering& lowering, const Values& operands)
   }
   const std::vector<Requirement> required = requirements_of(e, body, operands);
   Values initial(operands.begin(), operands.begin() + carried);
-  const Values none = met(e, required);
+  const Values none = passing_values(e, required);
   initial.insert(initial.end(), none.begin(), none.end());
   const auto all = [&](const Values& state) {
     Values values(state.begin(), state.begin() + carried);
@@ -172,7 +172,7 @@ Values emit_if(Emit& e, const CallLowering& lowering, const Values& operands) {
         if (i == taken) {
           results = with_requirements(std::move(results), own);
         } else {
-          const Values values = met(e, required[i]);
+          const Values values = passing_values(e, required[i]);
           results.insert(results.end(), values.begin(), values.end());
         }
       }

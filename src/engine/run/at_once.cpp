@@ -46,7 +46,7 @@ namespace {
 bool is_at_hand(const Value& leaf, bool writes) {
   const auto& data = static_cast<const DeviceData&>(*leaf.node->data);
   if (!data.buffer || !data.buffer->is_seen() || (writes && data.is_shared())) return false;
-  return !data.checks || data.checks->are_met();
+  return !data.checks || data.checks->have_passed();
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ void LazyEngine::run_kernel(c10::ArrayRef<Value> leaves, KernelOnMemory kernel, 
     c10::SmallVector<at::Tensor, 4> memory;
     for (const Value& leaf : leaves) {
       memory.push_back(kept_tensor(*leaf.node));
-      raise_unmet(leaf);
+      raise_failed(leaf);
     }
     const Plain plain;
     const device::BelowEverything below;

@@ -72,16 +72,16 @@ c10::Device LazyEngine::kernels_of(c10::DeviceIndex device) {
 }
 
 LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
-  const std::shared_ptr<MetGraph> met = met_.meet(walk, calls_by());
-  MetGraph& graph = *met;
-  if (graph.met == 1) {
+  const std::shared_ptr<GraphProfile> profile = profiles_.count_execution(walk, calls_by());
+  GraphProfile& graph = *profile;
+  if (graph.executions == 1) {
     graph.number = session_.programs.new_serial();
     graph.paid = session_.is_paid(identity(walk));
   }
-  const MetGraphs::Turn turn = met_.turn(graph);
-  if (turn != MetGraphs::Turn::kProgram) {
-    if (graph.met == 1) session_.programs.remember(walk);
-    if (turn == MetGraphs::Turn::kCallsAndBegin) {
+  const GraphProfiles::Turn turn = profiles_.turn(graph);
+  if (turn != GraphProfiles::Turn::kProgram) {
+    if (graph.executions == 1) session_.programs.remember(walk);
+    if (turn == GraphProfiles::Turn::kCallsAndBegin) {
       graph.coming = session_.programs.prepare(walk);
       graph.coming->program->serial = graph.number;
       session_.programs.start(*graph.coming);
@@ -90,9 +90,9 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
     if (!plan || !plan->serves(walk)) {
       plan = std::make_shared<const CallsPlan>(walk, kernels_of(walk.nodes.back()->signature->device));
     }
-    if (graph.met > 1) graph.plan = plan;  // most graphs occur once, and keep none
+    if (graph.executions > 1) graph.plan = plan;  // most graphs occur once, and keep none
     plan->program->serial = graph.number;
-    if (session_.run_log.is_on()) plan->program->by_calls = met_.told(graph);
+    if (session_.run_log.is_on()) plan->program->by_calls = profiles_.told(graph);
     return {plan->program, plan};
   }
   graph.plan = nullptr;

@@ -146,7 +146,7 @@ class LazyEngine final : public device::Engine {
   graph::Value lend(const at::Tensor& dense, c10::DeviceIndex device);
   // Raises a failed assertion that the leaf's values depend on, or one that no value carries any more (Note
   // [Requirements]).
-  void raise_unmet(const graph::Value& leaf);
+  void raise_failed(const graph::Value& leaf);
   // Returns the tensor of host_view() for a leaf that is ready.
   at::Tensor host_tensor(const graph::Node& leaf, size_t rank = 0);
   // Returns a leaf's values for interpreted calls: a tensor over its host memory that stays with the leaf and must not
@@ -159,7 +159,7 @@ class LazyEngine final : public device::Engine {
   Session& session_;
   // Guarded by the session's lock:
   Cuts cuts_;
-  MetGraphs met_;
+  GraphProfiles profiles_;
   Forms forms_;
   int running_ = 0;  // nesting depth of syncs
   AtOnce at_once_;

@@ -148,7 +148,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
   session_.programs.tell(walk);
-  if (program) met_.pass(program->predicted_ns);
+  if (program) profiles_.pass(program->predicted_ns);
   Chosen chosen;
   if (!program) {
     if (may_run_by_calls(walk, is_part)) chosen = by_calls_or_compiled(walk);
@@ -264,7 +264,7 @@ std::vector<ChecksPtr> checks_of(const graph::Walk& walk, const Sources* sources
   std::vector<ChecksPtr> leaves;
   for (size_t i = 0; i < walk.leaves.size(); ++i) {
     const ChecksPtr& checks = static_cast<const DeviceData&>(*walk.leaves[i]->data).checks;
-    if (!checks || checks->are_met()) continue;
+    if (!checks || checks->have_passed()) continue;
     leaves.resize(walk.leaves.size());
     leaves[i] = checks;
   }

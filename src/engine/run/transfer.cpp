@@ -116,7 +116,7 @@ graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) 
   return {leaf_of(form, std::move(buffer), /*borrowed=*/true), 0};
 }
 
-void LazyEngine::raise_unmet(const graph::Value& leaf) {
+void LazyEngine::raise_failed(const graph::Value& leaf) {
   if (const ChecksPtr& checks = data_of(*leaf.node).checks) checks->raise();
   session_.requirements.raise_lost();
 }
@@ -127,7 +127,7 @@ at::Tensor LazyEngine::host_view(const graph::Value& leaf, size_t rank) {
   session_.without_gil([&] {
     const pjrt::Buffer& buffer = *data_of(*leaf.node).buffer;
     session_.await(rank == 0 ? buffer : buffer.replica(rank));
-    raise_unmet(leaf);
+    raise_failed(leaf);
     view = host_tensor(*leaf.node, rank);
   });
   return view;
@@ -171,7 +171,7 @@ void LazyEngine::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, 
   }
   session_.without_gil([&] {
     session_.await(*buffer);
-    raise_unmet(leaf);
+    raise_failed(leaf);
     RECORD_FUNCTION("pjrt::copy_to_host", {});
     if (session_.client().is_host_memory()) {
       std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));

@@ -50,12 +50,12 @@ bool is_bookkeeping(const graph::Walk& walk) {
 }
 
 bool Forms::grows(const graph::Walk& walk, bool is_part) {
-  if (met_.size() == kMostForms) met_.clear();
-  Met& met = met_[graph::mixed(form(walk), is_part)];
-  if (met.first == 0) met.first = walk.hash;
-  if (met.first == walk.hash) return false;
-  if (met.second == 0) met.second = walk.hash;
-  return met.second != walk.hash;
+  if (seen_.size() == kMostForms) seen_.clear();
+  Seen& seen = seen_[graph::mixed(form(walk), is_part)];
+  if (seen.first == 0) seen.first = walk.hash;
+  if (seen.first == walk.hash) return false;
+  if (seen.second == 0) seen.second = walk.hash;
+  return seen.second != walk.hash;
 }
 
 }  // namespace tpjrt::engine

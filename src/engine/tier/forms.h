@@ -31,10 +31,10 @@ class Forms {
   bool grows(const graph::Walk& walk, bool is_part);
 
  private:
-  struct Met {
+  struct Seen {
     uint64_t first, second;  // hashes of graphs; 0: none
   };
-  std::unordered_map<uint64_t, Met> met_;  // by key
+  std::unordered_map<uint64_t, Seen> seen_;  // by key
 };
 
 }  // namespace tpjrt::engine

@@ -41,7 +41,7 @@ bool interprets_growing() { return growing_is_interpreted; }
 void set_interprets_growing(bool value) { growing_is_interpreted = value; }
 bool stays_in_one_tier() { return at::globalContext().deterministicAlgorithms(); }
 
-bool MetGraphs::overlaps() const {
+bool GraphProfiles::overlaps() const {
   if (processors_ == 0) {
     cpu_set_t usable;
     processors_ = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
@@ -49,39 +49,39 @@ bool MetGraphs::overlaps() const {
   return processors_ > 1;
 }
 
-int64_t MetGraphs::share(const MetGraph& graph) const {
+int64_t GraphProfiles::share(const GraphProfile& graph) const {
   return overlaps() ? graph.cost.compile / 4 : graph.cost.compile;
 }
 
-std::string MetGraphs::told(const MetGraph& graph) const {
+std::string GraphProfiles::told(const GraphProfile& graph) const {
   const Cost& cost = graph.cost;
   const int64_t gain = cost.calls - cost.program, step = cost.record + cost.calls;
   const auto times = [](int64_t whole, int64_t part) { return std::max<int64_t>(0, (whole + part - 1) / part); };
   std::string of;
   if (graph.due != 0) {
-    of = std::to_string(graph.met + times(graph.due - now_, step));
+    of = std::to_string(graph.executions + times(graph.due - now_, step));
   } else if (gain > 0) {
     const int64_t waits = overlaps() ? times(std::max(now_, free_at_) - now_ + cost.compile, step) : 0;
-    of = std::to_string(graph.met + times(share(graph) - graph.saved - gain, gain) + waits);
+    of = std::to_string(graph.executions + times(share(graph) - graph.saved - gain, gain) + waits);
   }
-  return std::to_string(graph.met) + (of.empty() ? "" : " of " + of) + " by calls";
+  return std::to_string(graph.executions) + (of.empty() ? "" : " of " + of) + " by calls";
 }
 
-std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
+std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& walk, CallsBy by) {
   if (graphs_.size() >= kMostGraphs) {
-    std::erase_if(graphs_, [](const auto& entry) { return entry.second->met == 1; });
+    std::erase_if(graphs_, [](const auto& entry) { return entry.second->executions == 1; });
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
   }
-  std::shared_ptr<MetGraph>& graph = graphs_[walk.hash];
+  std::shared_ptr<GraphProfile>& graph = graphs_[walk.hash];
   if (!graph) {
-    graph = std::make_shared<MetGraph>();
+    graph = std::make_shared<GraphProfile>();
     graph->cost = predicted_cost(walk, by);
   }
-  ++graph->met;
+  ++graph->executions;
   return graph;
 }
 
-MetGraphs::Turn MetGraphs::turn(MetGraph& graph) {
+GraphProfiles::Turn GraphProfiles::turn(GraphProfile& graph) {
   const Cost& cost = graph.cost;
   const int64_t saved = graph.saved + std::max<int64_t>(0, cost.calls - cost.program);
   Turn turn = Turn::kCalls;
@@ -89,7 +89,7 @@ MetGraphs::Turn MetGraphs::turn(MetGraph& graph) {
     turn = Turn::kCalls;
   } else if (graph.paid || (graph.due != 0 ? now_ >= graph.due : saved >= cost.compile)) {
     turn = Turn::kProgram;
-  } else if (graph.due == 0 && graph.met > 1 && saved >= share(graph)) {
+  } else if (graph.due == 0 && graph.executions > 1 && saved >= share(graph)) {
     turn = Turn::kCallsAndBegin;
     graph.due = free_at_ = std::max(now_, free_at_) + cost.compile;
   }

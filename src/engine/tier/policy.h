@@ -50,10 +50,10 @@ struct Coming;     // engine/session/programs.h
 struct CallsPlan;  // engine/run/calls_plan.h
 
 // The profile of a graph that has no program.
-struct MetGraph {
+struct GraphProfile {
   Cost cost;
   uint64_t number = 0;  // its number, like a program's serial
-  uint32_t met = 0;
+  uint32_t executions = 0;
   int64_t saved = 0;                      // time that a program would have saved over its interpreted runs
   int64_t due = 0;                        // when its compile should be done; 0: it hasn't begun
   bool paid = false;                      // amortized, maybe by an earlier process
@@ -61,31 +61,31 @@ struct MetGraph {
   std::shared_ptr<const CallsPlan> plan;  // plan of interpreted runs, from the second on
 };
 
-class MetGraphs {
+class GraphProfiles {
  public:
   // `processors`: number that this process may use; 0: ask the system when it first matters.
-  explicit MetGraphs(int processors = 0) : processors_(processors) {}
+  explicit GraphProfiles(int processors = 0) : processors_(processors) {}
 
-  // Counts one more execution. For a new graph, `met` is 1 afterwards.
-  std::shared_ptr<MetGraph> meet(const graph::Walk& walk, CallsBy by);
+  // Counts one more execution. For a new graph, `executions` is 1 afterwards.
+  std::shared_ptr<GraphProfile> count_execution(const graph::Walk& walk, CallsBy by);
   enum class Turn : uint8_t { kCalls, kCallsAndBegin, kProgram };
   // Decides how this run is executed, and counts its cost. kCallsAndBegin: interpreted, while its compile begins.
-  Turn turn(MetGraph& graph);
+  Turn turn(GraphProfile& graph);
   // Counts the run of a program with this predicted time, recording included.
   void pass(int64_t predicted) { now_ += predicted; }
   // Returns a text for explain(), "3 of 120 by calls".
-  std::string told(const MetGraph& graph) const;
+  std::string told(const GraphProfile& graph) const;
 
  private:
   // Returns the time to be saved before the compile begins.
-  int64_t share(const MetGraph& graph) const;
+  int64_t share(const GraphProfile& graph) const;
   // Returns true if compiles run in parallel with the program.
   bool overlaps() const;
 
   mutable int processors_;
   int64_t now_ = 0;                                                 // predicted time of all runs so far
   int64_t free_at_ = 0;                                             // when the compiles begun so far should be done
-  std::unordered_map<uint64_t, std::shared_ptr<MetGraph>> graphs_;  // by hash
+  std::unordered_map<uint64_t, std::shared_ptr<GraphProfile>> graphs_;  // by hash
 };
 
 }  // namespace tpjrt::engine

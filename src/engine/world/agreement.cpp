@@ -52,7 +52,7 @@ Agreement each_its_own() {
 
 // Ranks agree on a result if they agree on all operands. A promise covers all ranks together, so it can't be combined
 // with operands that divide them.
-Agreement met(const std::vector<Agreement>& operands) {
+Agreement common(const std::vector<Agreement>& operands) {
   Agreement one;
   for (const Agreement& operand : operands) {
     if (!operand || operand == one) continue;
@@ -93,10 +93,10 @@ Agreement after_collective(const graph::Signature& signature, std::string_view o
 
 Agreement after(const graph::Signature& signature, const std::vector<Agreement>& operands) {
   const std::optional<std::string_view> op = graph::world_op(signature);
-  if (!op) return crosses_ranks(signature) ? each_its_own() : met(operands);
+  if (!op) return crosses_ranks(signature) ? each_its_own() : common(operands);
   if (*op == "promised_equal") return operands[0] ? promised() : nullptr;
   if (*op == "per_rank") return numbered(constant(signature, "values").toIntVector());
-  return after_collective(signature, *op, met(operands));
+  return after_collective(signature, *op, common(operands));
 }
 
 }  // namespace

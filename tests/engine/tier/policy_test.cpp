@@ -24,17 +24,17 @@ Tensor chain(const std::vector<std::string>& calls, c10::IntArrayRef sizes = {2}
   return Tensor(x);
 }
 
-using Turn = MetGraphs::Turn;
+using Turn = GraphProfiles::Turn;
 
-Turn turn(MetGraphs& graphs, const Tensor& tensor) {
-  return graphs.turn(*graphs.meet(walked(tensor), CallsBy::kKernels));
+Turn turn(GraphProfiles& graphs, const Tensor& tensor) {
+  return graphs.turn(*graphs.count_execution(walked(tensor), CallsBy::kKernels));
 }
 
-bool takes_calls(MetGraphs& graphs, const Tensor& tensor) { return turn(graphs, tensor) != Turn::kProgram; }
+bool takes_calls(GraphProfiles& graphs, const Tensor& tensor) { return turn(graphs, tensor) != Turn::kProgram; }
 
 // Runs the graph until its program takes over. Returns the number of runs, and the run in which the compile began (0:
 // none).
-std::pair<int64_t, int64_t> runs(MetGraphs& graphs, const Tensor& tensor) {
+std::pair<int64_t, int64_t> runs(GraphProfiles& graphs, const Tensor& tensor) {
   int64_t count = 0, begun = 0;
   while (true) {
     const Turn now = turn(graphs, tensor);
@@ -51,7 +51,7 @@ Tensor pair() { return chain({"tier a", "tier b"}, {1 << 16}); }
 Tensor reversed_pair() { return chain({"tier b", "tier a"}, {1 << 16}); }
 
 TEST(Tiers, OneProcessorCompilesWhatWouldHavePaid) {
-  MetGraphs graphs(1);
+  GraphProfiles graphs(1);
   const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
   const auto [count, begun] = runs(graphs, pair());
   EXPECT_GT(count, 1);
@@ -62,7 +62,7 @@ TEST(Tiers, OneProcessorCompilesWhatWouldHavePaid) {
 }
 
 TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {
-  MetGraphs graphs(2);
+  GraphProfiles graphs(2);
   const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
   const auto [count, begun] = runs(graphs, pair());
   EXPECT_LT((begun - 1) * (cost.calls - cost.program), cost.compile / 4);
@@ -72,7 +72,7 @@ TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {
 }
 
 TEST(Tiers, ProgramsThatRunMeanwhileCount) {
-  MetGraphs graphs(2);
+  GraphProfiles graphs(2);
   const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
   while (turn(graphs, pair()) != Turn::kCallsAndBegin) continue;
   EXPECT_TRUE(takes_calls(graphs, pair()));
@@ -81,7 +81,7 @@ TEST(Tiers, ProgramsThatRunMeanwhileCount) {
 }
 
 TEST(Tiers, CompilesStandInARow) {
-  MetGraphs graphs(2);
+  GraphProfiles graphs(2);
   const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
   while (turn(graphs, pair()) != Turn::kCallsAndBegin) continue;
   while (turn(graphs, reversed_pair()) != Turn::kCallsAndBegin) continue;
@@ -93,7 +93,7 @@ TEST(Tiers, CompilesStandInARow) {
 }
 
 TEST(Tiers, WhatNoProgramWouldSaveIsNeverCompiled) {
-  MetGraphs graphs(2);
+  GraphProfiles graphs(2);
   const graph::TypePtr image = f32({4, 64, 56, 56}), weight = f32({64, 64, 3, 3});
   Value x = leaf(image);
   for (int i = 0; i < 4; ++i) x = call("aten::convolution", {x, leaf(weight)});
@@ -104,22 +104,22 @@ TEST(Tiers, WhatNoProgramWouldSaveIsNeverCompiled) {
     ASSERT_EQ(turn(graphs, tensor), Turn::kCalls);
   }
   const graph::Walk walk = walked(tensor);
-  EXPECT_EQ(graphs.told(*graphs.meet(walk, CallsBy::kKernels)).find("of"), std::string::npos);
+  EXPECT_EQ(graphs.told(*graphs.count_execution(walk, CallsBy::kKernels)).find("of"), std::string::npos);
 }
 
 TEST(Tiers, ToldIsWhatComes) {
   for (const int processors : {1, 2}) {
-    MetGraphs graphs(processors);
+    GraphProfiles graphs(processors);
     const graph::Walk walk = walked(pair());
-    EXPECT_EQ(graphs.turn(*graphs.meet(walk, CallsBy::kKernels)), Turn::kCalls);
-    const std::string told = graphs.told(*graphs.meet(walk, CallsBy::kKernels));
-    MetGraphs others(processors);
+    EXPECT_EQ(graphs.turn(*graphs.count_execution(walk, CallsBy::kKernels)), Turn::kCalls);
+    const std::string told = graphs.told(*graphs.count_execution(walk, CallsBy::kKernels));
+    GraphProfiles others(processors);
     EXPECT_NEAR(std::stod(told.substr(told.find("of") + 3)), static_cast<double>(runs(others, pair()).first), 3);
   }
 }
 
 TEST(Tiers, AnotherGraphPaysForItself) {
-  MetGraphs graphs(1);
+  GraphProfiles graphs(1);
   (void)runs(graphs, pair());
   EXPECT_TRUE(takes_calls(graphs, reversed_pair()));
 }
@@ -165,8 +165,8 @@ TEST(Costs, OnCudaAProgramSavesLaunchesAndNoProducts) {
 
 TEST(Tiers, WhatIsLargeIsNotCopiedToTheHost) {
   const auto turn = [](int64_t size) {
-    MetGraphs graphs;
-    return graphs.turn(*graphs.meet(walked(chain({"tier j", "tier k"}, {size})), CallsBy::kCopies));
+    GraphProfiles graphs;
+    return graphs.turn(*graphs.count_execution(walked(chain({"tier j", "tier k"}, {size})), CallsBy::kCopies));
   };
   EXPECT_EQ(turn(2), Turn::kCalls);
   EXPECT_EQ(turn(1 << 28), Turn::kProgram) << "copies cost more than a compile";

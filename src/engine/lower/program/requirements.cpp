@@ -16,9 +16,9 @@ using ops::Raises;
 // A loop without a read keeps at most this many runs. The oldest have long finished.
 constexpr size_t kMostPending = 256;
 
-std::exception_ptr error_of(const ProgramRequirement& unmet, int64_t value) {
-  if (unmet.raises == Raises::kThrown) return kernels::thrown(value);
-  std::string text = unmet.message;
+std::exception_ptr error_of(const ProgramRequirement& failed, int64_t value) {
+  if (failed.raises == Raises::kThrown) return kernels::thrown(value);
+  std::string text = failed.message;
   if (const size_t at = text.find(ops::kIndexOfViolation); at != text.npos) {
     text.replace(at, ops::kIndexOfViolation.size(), std::to_string(value / ops::kViolations));
     value %= ops::kViolations;
@@ -26,11 +26,11 @@ std::exception_ptr error_of(const ProgramRequirement& unmet, int64_t value) {
   const std::string number = std::to_string(value);
   for (size_t at = text.find("{}"); at != text.npos; at = text.find("{}", at + number.size()))
     text.replace(at, 2, number);
-  text += " ([" + unmet.op + "]";
-  if (!unmet.file.empty()) text += ", first recorded at " + unmet.file + ":" + std::to_string(unmet.line);
+  text += " ([" + failed.op + "]";
+  if (!failed.file.empty()) text += ", first recorded at " + failed.file + ":" + std::to_string(failed.line);
   text += "; found when the program ran)";
   try {
-    switch (unmet.raises) {
+    switch (failed.raises) {
       case Raises::kIndexError: TORCH_CHECK_INDEX(false, text);
       case Raises::kValueError: TORCH_CHECK_VALUE(false, text);
       case Raises::kTypeError: TORCH_CHECK_TYPE(false, text);
@@ -221,26 +221,26 @@ std::shared_ptr<const Check> Check::make(std::shared_ptr<RunChecks> run,
   return check;
 }
 
-bool Check::is_met() const { return run_->is_done() && run_->first_failed(*which_) == RunChecks::kNone; }
+bool Check::has_passed() const { return run_->is_done() && run_->first_failed(*which_) == RunChecks::kNone; }
 
-bool Checks::are_met() const {
-  if (met_.load(std::memory_order_acquire)) return true;
-  if (!std::ranges::all_of(all_, [](const auto& check) { return check->is_met(); })) return false;
-  met_.store(true, std::memory_order_release);
+bool Checks::have_passed() const {
+  if (passed_.load(std::memory_order_acquire)) return true;
+  if (!std::ranges::all_of(all_, [](const auto& check) { return check->has_passed(); })) return false;
+  passed_.store(true, std::memory_order_release);
   return true;
 }
 
 bool Checks::have_failed() const {
-  return std::ranges::any_of(all_, [](const auto& check) { return check->run().is_done() && !check->is_met(); });
+  return std::ranges::any_of(all_, [](const auto& check) { return check->run().is_done() && !check->has_passed(); });
 }
 
 void Checks::raise() const {
-  if (met_.load(std::memory_order_acquire)) return;
+  if (passed_.load(std::memory_order_acquire)) return;
   for (const auto& check : all_) {
     const uint32_t failed = check->run().first_failed(check->which());
     if (failed != RunChecks::kNone) check->run().raise(failed);
   }
-  met_.store(true, std::memory_order_release);
+  passed_.store(true, std::memory_order_release);
 }
 
 std::shared_ptr<RunChecks> Requirements::started(RequirementList list, std::shared_ptr<pjrt::Buffer> extremes,

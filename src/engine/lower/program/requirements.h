@@ -120,7 +120,7 @@ class Check {
   RunChecks& run() const { return *run_; }
   const std::vector<uint32_t>& which() const { return *which_; }
   // Returns true if all are known to hold. Never waits.
-  bool is_met() const;
+  bool has_passed() const;
 
  private:
   Check(std::shared_ptr<RunChecks> run, std::shared_ptr<const std::vector<uint32_t>> which)
@@ -135,7 +135,7 @@ class Checks {
  public:
   explicit Checks(std::vector<std::shared_ptr<const Check>> all) : all_(std::move(all)) {}
   // Returns true if all are known to hold. Never waits.
-  bool are_met() const;
+  bool have_passed() const;
   // Returns true if one is known to have failed. Never waits.
   bool have_failed() const;
   // Waits, and raises the first failure in the order of runs.
@@ -144,7 +144,7 @@ class Checks {
 
  private:
   std::vector<std::shared_ptr<const Check>> all_;
-  mutable std::atomic<bool> met_{false};
+  mutable std::atomic<bool> passed_{false};
 };
 
 // The runs whose failures may be unreported. Thread-safe.

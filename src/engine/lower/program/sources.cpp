@@ -139,7 +139,7 @@ std::vector<ChecksPtr> Sources::checks(const std::vector<ChecksPtr>& leaves,
   // Leaves with equal checks form a group.
   std::vector<std::pair<ChecksPtr, Bits>> groups;
   for (size_t i = 0; i < leaves.size(); ++i) {
-    if (!leaves[i] || leaves[i]->are_met()) continue;
+    if (!leaves[i] || leaves[i]->have_passed()) continue;
     auto group = std::ranges::find(groups, leaves[i], &std::pair<ChecksPtr, Bits>::first);
     if (group == groups.end()) group = groups.insert(group, {leaves[i], Bits(words_)});
     set(group->second, i);
@@ -166,7 +166,7 @@ std::vector<ChecksPtr> Sources::checks(const std::vector<ChecksPtr>& leaves,
       std::vector<std::shared_ptr<const Check>> all;
       for (const size_t g : key.first) {
         for (const auto& check : groups[g].first->all()) {
-          if (!check->is_met() && std::ranges::find(all, check) == all.end()) all.push_back(check);
+          if (!check->has_passed() && std::ranges::find(all, check) == all.end()) all.push_back(check);
         }
       }
       std::ranges::sort(all, {}, [](const auto& check) { return check->run().number(); });

@@ -21,7 +21,7 @@ import torch
 
 from torch_pjrt.told import warn
 
-_met: Counter[str] = Counter()  # by name, the number of groups that this process has made: a store outlives them
+_made: Counter[str] = Counter()  # by name, the number of groups that this process has made: a store outlives them
 _is_ours = False  # True while init_process_group makes a store for this device's ranks
 
 
@@ -48,7 +48,7 @@ def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: 
         pause = min(2 * pause, 0.05)
 
 
-def meet(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, call: str) -> dict[int, str]:
+def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, call: str) -> dict[int, str]:
     """Waits for all of a group's ranks and returns the hostname of each.
 
     Args:
@@ -57,8 +57,8 @@ def meet(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, c
     Raises:
         torch.distributed.DistStoreError: some ranks have not arrived in time.
     """
-    _met[name] += 1
-    place = f"torch_pjrt/{name}/{_met[name]}"
+    _made[name] += 1
+    place = f"torch_pjrt/{name}/{_made[name]}"
     store.set(f"{place}/{rank}", socket.gethostname())
     missing = [other for other in ranks if other != rank]
 
@@ -111,7 +111,7 @@ def _make_store(rendezvous: Any) -> Callable[..., Any]:
             timeout=timeout,
             multi_tenant=True,
             use_libuv=use_libuv,
-            wait_for_workers=False,  # `meet` waits
+            wait_for_workers=False,  # `join` waits
         )
 
     return _create_c10d_store
