@@ -1,4 +1,4 @@
-"""Measurements and their results: two ways to do the same thing, timed in turns, as a ratio."""
+"""Measurements and their results: two ways to do the same thing, timed alternately, as a ratio."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def in_rounds(timed: Callable[[], Times], rounds: int) -> list[Times]:
         gc.enable()
 
 
-def in_turns(
+def interleaved(
     calls: dict[str, Callable[[], object]],
     *,
     rounds: int,
-    turn: float = 0.02,
+    batch_seconds: float = 0.02,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Returns seconds of a call for each of several ways to do the same, one per round. A turn takes about `turn`."""
-    counts = {name: repeat_for(call, turn) for name, call in calls.items()}
+    """Returns seconds of a call for each of several ways to do the same, one per round. A batch of calls takes about `batch_seconds`."""
+    counts = {name: repeat_for(call, batch_seconds) for name, call in calls.items()}
     taken = in_rounds(lambda: {name: seconds(call, counts[name], clock) for name, call in calls.items()}, rounds)
     return {name: [times[name] for times in taken] for name in calls}
 
@@ -83,7 +83,7 @@ def compare(
     warm: int = 3,
     per: int = 1,
 ) -> Result:
-    """Times both in turns (A B A B …). The ratio is the median of the rounds' ratios, because other load on the machine
+    """Times both alternately (A B A B …). The ratio is the median of the rounds' ratios, because other load on the machine
     affects both.
 
     Each call does its work `per` times, for work that is too short to be called once.

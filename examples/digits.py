@@ -94,7 +94,7 @@ def accuracy(model: nn.Module, data: TensorDataset, device: torch.device) -> flo
 def step_times(
     data: TensorDataset, device: torch.device, batch: int, lr: float, rounds: int = 5
 ) -> tuple[float, float]:
-    """Returns milliseconds of a training step on `device` and on CPU eager, timed in turns against noise."""
+    """Returns milliseconds of a training step on `device` and on CPU eager, timed alternately against noise."""
     steps = []
     for place in (device, torch.device("cpu")):
         twin = DigitNet().to(place)

@@ -2,7 +2,7 @@
 (``pip install onnxruntime onnxscript``).
 
 AOTInductor compiles for minutes; TORCH_PJRT_BENCH_MODELS names some of the models ("resnet18,gpt2"). All processes
-have the same number of threads and are timed in turns: each ratio is the median of the rounds' ratios.
+have the same number of threads and are timed alternately: each ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Timed:
         self.process.wait()
 
 
-def in_turns(name: str, ours: Timed, theirs: Timed, target: float, against: str) -> Result:
+def interleaved(name: str, ours: Timed, theirs: Timed, target: float, against: str) -> Result:
     calls = max(1, int(0.3 / ours(1)))
 
     def rested(timed: Timed) -> float:
@@ -151,7 +151,7 @@ def beside_others(name: str, bench: Path, folder: Path, plugin: str) -> Iterator
         for way, file in ways.items():
             ours = Timed(bench, "time", folder / file, plugin)
             theirs = Timed(sys.executable, ROOT / "bench/deploy" / script, path, folder / f"{name}.pt")
-            yield in_turns(f"{name}: a call from C++{way}", ours, theirs, target, against)
+            yield interleaved(f"{name}: a call from C++{way}", ours, theirs, target, against)
 
 
 def call(bench: Path, folder: Path, plugin: str) -> Result:

@@ -1,6 +1,6 @@
 // Times a call of a program in a file, against the same program by PJRT's C API alone. bench/deploy starts it.
 //
-//   deploy_bench call FILE PLUGIN    both in turns: microseconds of a call, "bare ours" for each round
+//   deploy_bench call FILE PLUGIN    both alternately: microseconds of a call, "bare ours" for each round
 //   deploy_bench time FILE PLUGIN    reads numbers of calls, one a line: makes that many calls, prints microseconds of one
 #include <torch_pjrt/program.h>
 

@@ -20,10 +20,10 @@ os.environ["TORCH_PJRT_COMPILE"] = "first"
 import torch  # noqa: E402
 
 import torch_pjrt  # noqa: E402
-from measure import in_turns  # noqa: E402
+from measure import interleaved  # noqa: E402
 from models.deep import deep  # noqa: E402
 
-FIRST_RUNS, ROUNDS, TURN = 3, 7, 0.05
+FIRST_RUNS, ROUNDS, BATCH_SECONDS = 3, 7, 0.05
 Run = Callable[[], object]
 
 
@@ -130,7 +130,7 @@ def timed(network: str, what: str, depth: int) -> dict[str, Any]:
             runs[way] = run
         except Exception as error:
             left_out[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-    least = {way: min(t) for way, t in in_turns(runs, rounds=ROUNDS, turn=TURN, clock=time.process_time).items()}
+    least = {way: min(t) for way, t in interleaved(runs, rounds=ROUNDS, batch_seconds=BATCH_SECONDS, clock=time.process_time).items()}
     taken = {way: (run, max(0.0, first[way] - FIRST_RUNS * run)) for way, run in least.items()}
     return {"taken": taken, "left_out": left_out}
 

@@ -1,4 +1,4 @@
-"""Timings: each figure is one of `items`, the cheapest and most informative first, and is timed in turns with other
+"""Timings: each figure is one of `items`, the cheapest and most informative first, and is timed alternately with other
 ways to compute the same."""
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def section(run: Run | None) -> str:
     card = f"{facts.get('gpu', facts.get('cpu', 'an unknown machine'))}, driver {facts.get('driver', 'unknown')}"
     lines = [
         f"By `./dev gpu` on {facts.get('time', '')[:10]}: {card}, torch {facts.get('torch')}, {facts.get('plugin')}.",
-        "Medians of calls in turns; ratios are to the faster of Inductor and Inductor with max-autotune, or to eager,",
+        "Interleaved medians; ratios are to the faster of Inductor and Inductor with max-autotune, or to eager,",
         "also those of memory, at its peak in a call.",
         "",
         "| milliseconds | eager | Inductor | max-autotune | pjrt | ratio | wanted | memory |",

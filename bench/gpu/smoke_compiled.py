@@ -116,8 +116,8 @@ def side_streams(setting: Setting) -> Values:
     side, worst = torch.cuda.Stream(), 0.0
     for _ in range(5):
         x = first.clone()
-        for turn in range(6):
-            if turn % 2:
+        for i in range(6):
+            if i % 2:
                 side.wait_stream(torch.cuda.default_stream())
                 with torch.cuda.stream(side):
                     x = call(x)

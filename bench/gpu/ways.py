@@ -12,7 +12,7 @@ import torch
 from worker import Setting, Values
 
 import torch_pjrt
-from measure import in_turns
+from measure import interleaved
 
 OURS = ("pjrt", "pjrt, compile_step", "pjrt, lazily")
 OTHERS = ("eager", "inductor", "max-autotune")
@@ -44,7 +44,7 @@ def wait(way: str, setting: Setting) -> None:
 
 
 class Timing:
-    """Makes the calls one by one, and then times them in turns. Calls that fail are reported and left out."""
+    """Makes the calls one by one, and then times them alternately. Calls that fail are reported and left out."""
 
     def __init__(self, setting: Setting, per: int = 1) -> None:
         self.setting, self.per, self.begun = setting, per, time.monotonic()
@@ -82,9 +82,9 @@ class Timing:
 
     def timed(self, rounds: int = 7) -> Values:
         if self.setting.tiny:
-            taken = in_turns(self.calls, rounds=2, turn=0.002)
+            taken = interleaved(self.calls, rounds=2, batch_seconds=0.002)
         else:
-            taken = in_turns(self.calls, rounds=rounds, turn=0.05)
+            taken = interleaved(self.calls, rounds=rounds, batch_seconds=0.05)
         for name, function in (("median", statistics.median), ("least", min)):
             self.values[name] = {way: function(seconds) / self.per for way, seconds in taken.items()}
         if not self.calls:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from measure import Result, in_turns
+from measure import Result, interleaved
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LAYERS = ((1, 1024, 2816), (16, 1024, 2816), (128, 768, 3072), (512, 1024, 2816), (128, 64, 128))
@@ -17,7 +17,7 @@ ROUNDS = 7
 
 
 def compared(name: str, ours: object, reference: object) -> Result:
-    times = in_turns({"ours": ours, "eager": reference}, rounds=ROUNDS)  # type: ignore[dict-item]
+    times = interleaved({"ours": ours, "eager": reference}, rounds=ROUNDS)  # type: ignore[dict-item]
     best = {way: min(spent) for way, spent in times.items()}
     return Result(name, best["ours"], best["eager"], best["ours"] / best["eager"], None)
 

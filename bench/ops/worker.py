@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 import torch  # noqa: E402
 
 import torch_pjrt  # noqa: E402
-from measure import in_turns  # noqa: E402
+from measure import interleaved  # noqa: E402
 from ops.samples import LeftOut, chosen_sample, tensors  # noqa: E402
 from tests.ops.opinfo import OPS, to_device  # noqa: E402
 from torch_pjrt import _C  # noqa: E402
@@ -77,7 +77,7 @@ def timed(name: str, dtype: str, size: int) -> Iterator[tuple[str, str, float, f
             if ours is None:
                 continue
             ours()
-            taken = in_turns({"eager": eager, "ours": ours}, rounds=ROUNDS, turn=0.005, clock=time.process_time)
+            taken = interleaved({"eager": eager, "ours": ours}, rounds=ROUNDS, batch_seconds=0.005, clock=time.process_time)
             yield direction, way, min(taken["eager"]), min(taken["ours"])
 
 
@@ -99,7 +99,7 @@ def answer(unit: list[Any]) -> dict[str, Any]:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # for output of ops
-    gc.freeze()  # in_turns() collects garbage each time, and would traverse all modules
+    gc.freeze()  # interleaved() collects garbage each time, and would traverse all modules
     for line in sys.stdin:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
         answers.flush()

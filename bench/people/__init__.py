@@ -1,4 +1,4 @@
-"""Programs as people write them, at tiny sizes: first and second pass of each on eager CPU and on the device, in turns,
+"""Programs as people write them, at tiny sizes: first and second pass of each on eager CPU and on the device, alternately,
 each in a process of its own with a cold cache, on one core. TORCH_PJRT_BENCH_SCRIPTS names some of them.
 
 The comparison is of processor time of all of a process's threads, including background compiles: the time of a pass on
@@ -21,7 +21,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 FILES = ("frameworks", "generating", "learning", "networks", "sciences")
-ROUNDS = 2  # for each side, in turns; the minimum counts
+ROUNDS = 2  # for each side, alternately; the minimum counts
 MEAN, MOST = 1.1, 1.5
 
 

@@ -19,10 +19,10 @@ import decode  # noqa: E402
 import torch  # noqa: E402
 
 import torch_pjrt  # noqa: E402
-from measure import in_turns  # noqa: E402
+from measure import interleaved  # noqa: E402
 from models.catalogue import Case, case  # noqa: E402
 
-BATCH, TOKENS, ROUNDS, TURN = 4, 512, 9, 0.3
+BATCH, TOKENS, ROUNDS, BATCH_SECONDS = 4, 512, 9, 0.3
 ONE_PROGRAM = "ours, one program"
 Run = Callable[[], object]
 Compiled = Callable[[torch.nn.Module], Callable[..., Any]]
@@ -133,7 +133,7 @@ def timed(name: str, what: str, dtype: str) -> dict[str, float]:
         for _ in range(3):
             calls[ONE_PROGRAM]()
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    return {way: min(taken) for way, taken in in_turns(calls, rounds=ROUNDS, turn=TURN, clock=clock).items()}
+    return {way: min(taken) for way, taken in interleaved(calls, rounds=ROUNDS, batch_seconds=BATCH_SECONDS, clock=clock).items()}
 
 
 def answer(unit: list[Any]) -> dict[str, Any]:

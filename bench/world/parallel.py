@@ -109,7 +109,7 @@ def world(captured: bool = False) -> tuple[Callable[[], object], dict[str, Any]]
 
 
 def launches(mesh: Any) -> dict[str, list[tuple[float, float]]]:
-    """Times a small program and each collective by size: pairs of our seconds and bare PJRT's, in turns."""
+    """Times a small program and each collective by size: pairs of our seconds and bare PJRT's, alternately."""
     import torch
     from networks import bare, steady_program
 

@@ -204,10 +204,10 @@ def test_what_rests_on_no_argument_is_read() -> None:
 
 def test_a_check_in_a_loop_and_in_a_branch() -> None:
     def factors(x: torch.Tensor) -> torch.Tensor:
-        def turn(carry: torch.Tensor, each: torch.Tensor) -> list[torch.Tensor]:
+        def iteration(carry: torch.Tensor, each: torch.Tensor) -> list[torch.Tensor]:
             return [carry + 1, torch.linalg.cholesky(each)]
 
-        return loops.looped(loops.apply, turn, [x.new_zeros(1)], [x], [])[1]
+        return loops.looped(loops.apply, iteration, [x.new_zeros(1)], [x], [])[1]
 
     def chosen(x: torch.Tensor) -> torch.Tensor:
         return control_flow.cond(

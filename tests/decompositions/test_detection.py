@@ -117,14 +117,14 @@ def test_nms_of_boxes_each_of_which_overlaps_the_next() -> None:
 def test_nms_reads_once_and_compiles_once_for_any_number_of_kept_boxes() -> None:
     scores = torch.arange(100.0, device="pjrt")
     generator = torch.Generator().manual_seed(0)
-    for turn in range(3):
+    for i in range(3):
         boxes = boxes_of(100, generator).to("pjrt")
         torch_pjrt.sync()
         before = torch_pjrt.metrics()
         kept = ops.nms(boxes, scores, 0.3)
         after = torch_pjrt.metrics()
         assert after["syncs"] == before["syncs"] + 1
-        assert turn == 0 or after["graphs_compiled"] == before["graphs_compiled"]
+        assert i == 0 or after["graphs_compiled"] == before["graphs_compiled"]
         assert kept.tolist() == nms(boxes.cpu(), scores.cpu(), 0.3)
 
 

@@ -56,9 +56,9 @@ def test_a_program_beyond_the_devices_memory_is_not_started(where: str) -> None:
     x = torch.ones(SIDE, device="pjrt")
     kept = torch.zeros(4, device="pjrt")
     torch_pjrt.sync()
-    for turn in (1, 2):  # found, the second time
+    for attempt in (1, 2):  # found, the second time
         kept.add_(1)
-        large, line = products(x * turn + kept[0])
+        large, line = products(x * attempt + kept[0])
         wanted = large if where == "its result" else large.softmax(0).cumsum(1)[0, :4] + kept
         with pytest.raises(torch.OutOfMemoryError, match=r"^pjrt out of memory\. Tried to allocate [\d.]+ TiB") as e:
             torch_pjrt.sync(wanted)
@@ -66,7 +66,7 @@ def test_a_program_beyond_the_devices_memory_is_not_started(where: str) -> None:
         del large, wanted, e  # an exception holds the frames that it passed, and so the large tensors
         for part in ("[aten::mm]", line, "Nothing was changed", "of its memory of"):
             assert part in text
-        assert kept.tolist() == [turn] * 4
+        assert kept.tolist() == [attempt] * 4
     torch.pjrt.synchronize()
 
 

@@ -268,7 +268,7 @@ def run_of(*figures: Run, not_reached: tuple[str, ...] = ()) -> Run:
 def test_ratios_are_to_the_faster_compiler() -> None:
     report = load("report")
     at_once = figure("vit, inference, bf16", eager=3.0, inductor=2.0, pjrt=1.0)
-    other = {"max-autotune": 3.0, "pjrt": 2.0}  # in other turns, in which ours took twice as long
+    other = {"max-autotune": 3.0, "pjrt": 2.0}  # in other rounds, in which ours took twice as long
     run = run_of(at_once, figure("vit, inference, bf16, max-autotune", **other), figure("x + 1", eager=1.0, pjrt=2.0))
     vit, plus = report.figures(run)
     assert vit.seconds["max-autotune"] == 1.5

@@ -132,10 +132,10 @@ def test_a_step_writes_to_their_values_and_gives_them(layout: torch.layout) -> N
         here.mul_(2)
         return here * 5
 
-    for turn in (2, 4, 8):
+    for i in (2, 4, 8):
         result = step()
-        torch.testing.assert_close(here.cpu(), there * turn)
-        torch.testing.assert_close(result.cpu(), there * turn * 5)
+        torch.testing.assert_close(here.cpu(), there * i)
+        torch.testing.assert_close(result.cpu(), there * i * 5)
         assert result.layout == layout
 
 

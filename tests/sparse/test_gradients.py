@@ -19,9 +19,9 @@ def train(make: Callable[[], torch.nn.Module], optimizer: Callable[..., torch.op
     module = make().to(device)
     step = optimizer(module.parameters())
     shown = []
-    for turn in range(3):
+    for i in range(3):
         step.zero_grad()
-        loss = module((WORDS + turn).to(device)).pow(2).sum()
+        loss = module((WORDS + i).to(device)).pow(2).sum()
         loss.backward()
         step.step()
         shown.append(loss.detach())

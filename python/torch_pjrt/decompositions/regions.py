@@ -133,13 +133,13 @@ def _sampled(step: Step, value: Tensor, first: Tensor, axes: Axes, given: list[T
     def goes_on(at: Tensor, _: Tensor, steps: Tensor, *__: Tensor) -> list[Tensor]:
         return [at < steps]
 
-    def turn(at: Tensor, value: Tensor, _: Tensor, columns: Tensor, first: Tensor, *rest: Tensor) -> list[Tensor]:
+    def iteration(at: Tensor, value: Tensor, _: Tensor, columns: Tensor, first: Tensor, *rest: Tensor) -> list[Tensor]:
         own = _axes_of(rest, axes)
         return [at + 1, step(value, first, own, at // columns, at % columns, list(rest[6:]))]
 
     start = torch.zeros(1, dtype=torch.int32, device=value.device)
     return loops.while_loop(
-        loops.apply, goes_on, turn, [start, value], [rows * columns, columns, first, *_flat(axes), *given]
+        loops.apply, goes_on, iteration, [start, value], [rows * columns, columns, first, *_flat(axes), *given]
     )[1]
 
 
@@ -161,11 +161,11 @@ def _count(axes: Axes) -> Tensor:
 
 
 # The argument of _in_chunks: takes state, chunk, regions' indices, first rows, axes and others; returns the next state.
-Turn = Callable[[Tensor, Tensor, Tensor, Tensor, Axes, Sequence[Tensor]], Tensor]
+Iteration = Callable[[Tensor, Tensor, Tensor, Tensor, Axes, Sequence[Tensor]], Tensor]
 
 
-def _in_chunks(turn: Turn, state: Tensor, first: Tensor, order: Tensor, axes: Axes, more: Sequence[Tensor]) -> Tensor:
-    """Repeats ``state = turn(state, chunk, here, firsts, own axes, more)`` for each chunk of regions."""
+def _in_chunks(iteration: Iteration, state: Tensor, first: Tensor, order: Tensor, axes: Axes, more: Sequence[Tensor]) -> Tensor:
+    """Repeats ``state = iteration(state, chunk, here, firsts, own axes, more)`` for each chunk of regions."""
 
     def goes_on(chunk: Tensor, *_: Tensor) -> list[Tensor]:
         return [chunk < len(order)]
@@ -174,7 +174,7 @@ def _in_chunks(turn: Turn, state: Tensor, first: Tensor, order: Tensor, axes: Ax
         here = order.index_select(0, chunk).flatten()
         rows, columns = _axes_of(rest, axes)
         own = rows.of(here), columns.of(here)
-        return [chunk + 1, turn(state, chunk, here, first.index_select(0, here), own, rest[6:])]
+        return [chunk + 1, iteration(state, chunk, here, first.index_select(0, here), own, rest[6:])]
 
     start = torch.zeros(1, dtype=torch.int64, device=state.device)
     return loops.while_loop(loops.apply, goes_on, next_chunk, [start, state], [first, order, *_flat(axes), *more])[1]
@@ -187,12 +187,12 @@ def _read(rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
     padded, (firsts,), order = _regions(axes, [first])
     pixels = bins[0] * bins[1] * CHUNK
 
-    def turn(out: Tensor, chunk: Tensor, _: Tensor, first: Tensor, own: Axes, more: Sequence[Tensor]) -> Tensor:
+    def iteration(out: Tensor, chunk: Tensor, _: Tensor, first: Tensor, own: Axes, more: Sequence[Tensor]) -> Tensor:
         value = _sampled(_read_step, more[0].new_zeros(pixels, channels), first, own, [more[0]])
         value = value.reshape(CHUNK, -1, channels) / _count(own)
         return out.index_copy(0, chunk, value.reshape(1, pixels, channels))
 
-    out = _in_chunks(turn, rows.new_zeros(len(order), pixels, channels), firsts, order, padded, [rows])
+    out = _in_chunks(iteration, rows.new_zeros(len(order), pixels, channels), firsts, order, padded, [rows])
     place = order.flatten().sort().indices[:regions]
     return out.reshape(-1, *bins, channels).index_select(0, place)
 
@@ -203,10 +203,10 @@ def _write(grad: Tensor, rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
     grad = (grad / _count(axes).unsqueeze(3)).reshape(len(first), -1, channels)
     padded, (firsts, grads), order = _regions(axes, [first, grad])
 
-    def turn(rows: Tensor, _: Tensor, here: Tensor, first: Tensor, own: Axes, more: Sequence[Tensor]) -> Tensor:
+    def iteration(rows: Tensor, _: Tensor, here: Tensor, first: Tensor, own: Axes, more: Sequence[Tensor]) -> Tensor:
         return _sampled(_write_step, rows, first, own, [more[0].index_select(0, here).reshape(-1, channels)])
 
-    return _in_chunks(turn, rows, firsts, order, padded, [computed_once(grads)])
+    return _in_chunks(iteration, rows, firsts, order, padded, [computed_once(grads)])
 
 
 def _align_axes(

@@ -14,7 +14,7 @@ from torch_pjrt.program.assertions import own_assertions
 from torch_pjrt.program.loops import Call, looped, region, unrolled, while_loop, without_numbers
 
 MOST_CALLS = 64  # in an unrolled loop: it compiles in about the time of a loop, and runs a little faster
-MOST_TURNS = 256  # in a loop that must be unrolled
+MOST_ITERATIONS = 256  # in a loop that must be unrolled
 
 
 def cond(call: Call, predicate: Any, if_true: Any, if_false: Any, operands: Sequence[Any] = ()) -> list[Any]:
@@ -53,14 +53,14 @@ def scan(
     """Records a loop; short ones, and those that can't be loops (they draw random numbers, say), are unrolled.
 
     Returns the carries, then the stacked results of each iteration."""
-    turns = xs[0].shape[0] if xs else 0
-    if turns == 0:
-        raise NotImplementedError("a scan of no turns")
-    if turns * calls_in(combine) > MOST_CALLS:
+    iterations = xs[0].shape[0] if xs else 0
+    if iterations == 0:
+        raise NotImplementedError("a scan of no iterations")
+    if iterations * calls_in(combine) > MOST_CALLS:
         try:
             return looped(call, combine, init, xs, additional)
         except (NotImplementedError, RuntimeError):
-            if turns > MOST_TURNS:
+            if iterations > MOST_ITERATIONS:
                 raise
     return unrolled(call, combine, init, xs, additional)
 

@@ -50,10 +50,10 @@ def while_loop(
     call: Call, condition: Any, body: Any, carried: Sequence[Any], additional: Sequence[Any] = ()
 ) -> list[Any]:
     call, operands = without_numbers(call, [*all_tensors(carried), *additional])
-    (decides, _), (turn, others) = (region(call, graph, operands) for graph in (condition, body))
+    (decides, _), (iteration, others) = (region(call, graph, operands) for graph in (condition, body))
     if any(other is not None for other in others):
         raise NotImplementedError("a loop that carries what is no tensor")
-    return list(_C.while_loop(operands, len(carried), decides, turn))
+    return list(_C.while_loop(operands, len(carried), decides, iteration))
 
 
 def looped(
@@ -61,28 +61,28 @@ def looped(
 ) -> list[Any]:
     """Records ``torch.scan`` as a loop that carries the iteration, the carries, and the results of each iteration so
     far. Returns the last carries, then the stacked results. ``reverse`` runs from the last of ``xs`` to the first."""
-    turns, carries, inputs = xs[0].shape[0], len(init), len(xs)
+    iterations, carries, inputs = xs[0].shape[0], len(init), len(xs)
     call, operands = without_numbers(call, [*all_tensors([*init, *(x.select(0, 0) for x in xs)]), *additional])
     shapes = _C.Region(operands)
     with own_assertions():
         given = all_tensors(call(combine, *shapes.placeholders))[carries:]
         taken()
-    stacks = [x.new_zeros((turns, *x.shape)) for x in given]
-    turn = torch.zeros(1, dtype=torch.int64, device=xs[0].device)
+    stacks = [x.new_zeros((iterations, *x.shape)) for x in given]
+    iteration = torch.zeros(1, dtype=torch.int64, device=xs[0].device)
 
-    def condition(turn: torch.Tensor, *_: torch.Tensor) -> list[torch.Tensor]:
-        return [turn < turns]
+    def condition(iteration: torch.Tensor, *_: torch.Tensor) -> list[torch.Tensor]:
+        return [iteration < iterations]
 
-    def body(turn: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
+    def body(iteration: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
         carry, rest = rest[:carries], rest[carries:]
         stacked, rest = rest[: len(stacks)], rest[len(stacks) :]
-        place = turns - 1 - turn if reverse else turn
+        place = iterations - 1 - iteration if reverse else iteration
         now = [x.index_select(0, place).squeeze(0) for x in rest[:inputs]]
         results = call(combine, *carry, *now, *rest[inputs:])
         put = [s.index_copy(0, place, r.unsqueeze(0)) for s, r in zip(stacked, results[carries:], strict=True)]
-        return [turn + 1, *results[:carries], *put]
+        return [iteration + 1, *results[:carries], *put]
 
-    return while_loop(apply, condition, body, [turn, *init, *stacks], [*xs, *operands[carries + inputs :]])[1:]
+    return while_loop(apply, condition, body, [iteration, *init, *stacks], [*xs, *operands[carries + inputs :]])[1:]
 
 
 def unrolled(
@@ -90,9 +90,9 @@ def unrolled(
 ) -> list[Any]:
     """Records the loop unrolled, with the results of ``looped``."""
     carry, given = list(init), []
-    turns = range(xs[0].shape[0])
-    for turn in reversed(turns) if reverse else turns:
-        results = call(combine, *carry, *(x.select(0, turn) for x in xs), *additional)
+    iterations = range(xs[0].shape[0])
+    for iteration in reversed(iterations) if reverse else iterations:
+        results = call(combine, *carry, *(x.select(0, iteration) for x in xs), *additional)
         carry = list(results[: len(init)])
         given.append(results[len(init) :])
     columns = zip(*(reversed(given) if reverse else given), strict=True)

@@ -147,8 +147,8 @@ Values emit_while(Emit& e, const CallLowering& lowering, const Values& operands)
       initial, [&](const Values& state) -> Values { return {e.reshape(emit_region(e, condition, all(state))[0], {})}; },
       [&](const Values& state) {
         Values next;
-        const std::vector<Requirement> turn = e.requiring([&] { next = emit_region(e, body, all(state)); });
-        next = with_requirements(std::move(next), turn);
+        const std::vector<Requirement> iteration = e.requiring([&] { next = emit_region(e, body, all(state)); });
+        next = with_requirements(std::move(next), iteration);
         for (size_t i = static_cast<size_t>(carried); i < next.size(); i += 2) {
           next[i] = e.minimum(next[i], state[i]);
           next[i + 1] = e.maximum(next[i + 1], state[i + 1]);

@@ -78,10 +78,10 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
     graph.number = session_.programs.new_serial();
     graph.paid = session_.is_paid(identity(walk));
   }
-  const GraphProfiles::Turn turn = profiles_.turn(graph);
-  if (turn != GraphProfiles::Turn::kProgram) {
+  const GraphProfiles::TierDecision decision = profiles_.decide(graph);
+  if (decision != GraphProfiles::TierDecision::kProgram) {
     if (graph.executions == 1) session_.programs.remember(walk);
-    if (turn == GraphProfiles::Turn::kCallsAndBegin) {
+    if (decision == GraphProfiles::TierDecision::kInterpretAndCompile) {
       graph.coming = session_.programs.prepare(walk);
       graph.coming->program->serial = graph.number;
       session_.programs.start(*graph.coming);

@@ -48,7 +48,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     if (executable.replicas() > 1) {
       // All devices must get launches in the same order, whoever starts them: otherwise two collectives would wait for
       // each other.
-      const std::lock_guard in_turn(session.world_lock());
+      const std::lock_guard in_order(session.world_lock());
       session.await_few_in_world();
       std::vector<pjrt::Event> done;
       executable.execute_in_world(launch.in_world, launch.kept, launch.results, done);

@@ -81,22 +81,22 @@ std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& 
   return graph;
 }
 
-GraphProfiles::Turn GraphProfiles::turn(GraphProfile& graph) {
+GraphProfiles::TierDecision GraphProfiles::decide(GraphProfile& graph) {
   const Cost& cost = graph.cost;
   const int64_t saved = graph.saved + std::max<int64_t>(0, cost.calls - cost.program);
-  Turn turn = Turn::kCalls;
+  TierDecision decision = TierDecision::kInterpret;
   if (compile_policy() == CompilePolicy::kNever || stays_in_one_tier()) {
-    turn = Turn::kCalls;
+    decision = TierDecision::kInterpret;
   } else if (graph.paid || (graph.due != 0 ? now_ >= graph.due : saved >= cost.compile)) {
-    turn = Turn::kProgram;
+    decision = TierDecision::kProgram;
   } else if (graph.due == 0 && graph.executions > 1 && saved >= share(graph)) {
-    turn = Turn::kCallsAndBegin;
+    decision = TierDecision::kInterpretAndCompile;
     graph.due = free_at_ = std::max(now_, free_at_) + cost.compile;
   }
-  const bool by_calls = turn != Turn::kProgram;
+  const bool by_calls = decision != TierDecision::kProgram;
   if (by_calls) graph.saved = saved;
   now_ += cost.record + (by_calls ? cost.calls : cost.program);
-  return turn;
+  return decision;
 }
 
 }  // namespace tpjrt::engine

@@ -68,9 +68,9 @@ class GraphProfiles {
 
   // Counts one more execution. For a new graph, `executions` is 1 afterwards.
   std::shared_ptr<GraphProfile> count_execution(const graph::Walk& walk, CallsBy by);
-  enum class Turn : uint8_t { kCalls, kCallsAndBegin, kProgram };
-  // Decides how this run is executed, and counts its cost. kCallsAndBegin: interpreted, while its compile begins.
-  Turn turn(GraphProfile& graph);
+  enum class TierDecision : uint8_t { kInterpret, kInterpretAndCompile, kProgram };
+  // Decides how this run is executed, and counts its cost. kInterpretAndCompile: interpreted, while its compile begins.
+  TierDecision decide(GraphProfile& graph);
   // Counts the run of a program with this predicted time, recording included.
   void pass(int64_t predicted) { now_ += predicted; }
   // Returns a text for explain(), "3 of 120 by calls".

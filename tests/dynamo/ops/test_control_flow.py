@@ -141,27 +141,27 @@ class TestCond:
 
 
 class TestScan:
-    @pytest.mark.parametrize("turns", [5, 300])
-    def test_values(self, turns: int) -> None:
+    @pytest.mark.parametrize("iterations", [5, 300])
+    def test_values(self, iterations: int) -> None:
         def f(init: torch.Tensor, xs: torch.Tensor) -> Any:
             return scan(lambda carry, x: (carry * 0.9 + x, carry * x), init, xs)
 
-        check(f, torch.ones(3), torch.randn(turns, 3))
+        check(f, torch.ones(3), torch.randn(iterations, 3))
 
-    @pytest.mark.parametrize("turns", [5, 300])
-    def test_gradients(self, turns: int) -> None:
+    @pytest.mark.parametrize("iterations", [5, 300])
+    def test_gradients(self, iterations: int) -> None:
         def f(w: torch.Tensor, xs: torch.Tensor) -> torch.Tensor:
             return scan(lambda carry, x: ((carry @ w).tanh() + x, carry * x), torch.zeros(3), xs)[1]
 
-        gradients(f, (torch.randn(3, 3) / 4).requires_grad_(), torch.randn(turns, 3, requires_grad=True))
+        gradients(f, (torch.randn(3, 3) / 4).requires_grad_(), torch.randn(iterations, 3, requires_grad=True))
 
-    @pytest.mark.parametrize(("turns", "loops"), [(5, False), (100, True)])
-    def test_a_long_one_is_a_loop(self, turns: int, loops: bool) -> None:
+    @pytest.mark.parametrize(("iterations", "loops"), [(5, False), (100, True)])
+    def test_a_long_one_is_a_loop(self, iterations: int, loops: bool) -> None:
         def f(init: torch.Tensor, xs: torch.Tensor) -> Any:
             return scan(lambda carry, x: (carry + x, carry * x), init, xs)
 
         torch._dynamo.reset()
-        assert ("stablehlo.while" in program(f, torch.ones(3), torch.randn(turns, 3))) == loops
+        assert ("stablehlo.while" in program(f, torch.ones(3), torch.randn(iterations, 3))) == loops
 
     def test_random_numbers_in_a_long_one(self) -> None:
         def f(init: torch.Tensor, xs: torch.Tensor) -> Any:
@@ -170,24 +170,24 @@ class TestScan:
         fast = torch.compile(f, backend="pjrt", fullgraph=True)
         assert 800 < (fast(torch.ones(50), torch.ones(40, 50)) == 0).sum() < 1200
 
-    @pytest.mark.parametrize("turns", [5, 100])
+    @pytest.mark.parametrize("iterations", [5, 100])
     @pytest.mark.parametrize("grad", [False, True])
-    def test_checks_of_matrices(self, turns: int, grad: bool) -> None:
+    def test_checks_of_matrices(self, iterations: int, grad: bool) -> None:
         """AOTAutograd drops them from the body."""
 
         def f(xs: torch.Tensor) -> Any:
-            def turn(carry: torch.Tensor, x: torch.Tensor) -> Any:
+            def iteration(carry: torch.Tensor, x: torch.Tensor) -> Any:
                 lower = torch.linalg.cholesky(x)
                 return carry + lower, lower.clone()
 
-            return scan(turn, torch.zeros(2, 2), xs)
+            return scan(iteration, torch.zeros(2, 2), xs)
 
         torch._dynamo.reset()
         fast = torch.compile(f, backend="pjrt", fullgraph=True)
-        xs = (torch.eye(2) * torch.arange(1.0, turns + 1)[:, None, None]).requires_grad_(grad)
+        xs = (torch.eye(2) * torch.arange(1.0, iterations + 1)[:, None, None]).requires_grad_(grad)
         torch.testing.assert_close(fast(xs), f(xs))
         xs = xs.detach()
-        xs[turns // 2] *= -1
+        xs[iterations // 2] *= -1
         with pytest.raises(torch.linalg.LinAlgError, match="the leading minor of order 1 is not positive-definite"):
             fast(xs.requires_grad_(grad))
 
@@ -201,19 +201,19 @@ class TestMap:
         with pytest.raises(torch.linalg.LinAlgError, match="the inversion could not be completed"):
             fast(xs * 0)
 
-    @pytest.mark.parametrize("turns", [5, 300])
-    def test_values(self, turns: int) -> None:
+    @pytest.mark.parametrize("iterations", [5, 300])
+    def test_values(self, iterations: int) -> None:
         def f(xs: torch.Tensor, w: torch.Tensor) -> Any:
             return map_(lambda x, w: (x[0] @ w, x[1].sin(), x[0] > 0), (xs, xs * 2), w)
 
-        check(f, torch.randn(turns, 3), torch.randn(3, 2))
+        check(f, torch.randn(iterations, 3), torch.randn(3, 2))
 
-    @pytest.mark.parametrize("turns", [5, 300])
-    def test_gradients(self, turns: int) -> None:
+    @pytest.mark.parametrize("iterations", [5, 300])
+    def test_gradients(self, iterations: int) -> None:
         def f(xs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
             return map_(lambda x: (x @ w).tanh(), xs)
 
-        gradients(f, torch.randn(turns, 3, requires_grad=True), torch.randn(3, 2, requires_grad=True))
+        gradients(f, torch.randn(iterations, 3, requires_grad=True), torch.randn(3, 2, requires_grad=True))
 
     def test_a_long_one_is_a_loop(self) -> None:
         assert "stablehlo.while" in program(lambda xs: map_(lambda x: x.sin(), xs), torch.randn(100, 3))
@@ -222,19 +222,19 @@ class TestMap:
 class TestSizesThatVary:
     """A body may capture a size, which is passed to it with its tensors."""
 
-    @pytest.mark.parametrize("turns", [5, 100])
-    def test_scan(self, turns: int) -> None:
+    @pytest.mark.parametrize("iterations", [5, 100])
+    def test_scan(self, iterations: int) -> None:
         def f(xs: torch.Tensor, w: torch.Tensor) -> Any:
             return scan(lambda carry, x: (carry + x * w.shape[0], carry * x), torch.zeros(w.shape[1]), xs)
 
-        self.check(f, lambda size: (torch.randn(turns, size), torch.randn(size, size)))
+        self.check(f, lambda size: (torch.randn(iterations, size), torch.randn(size, size)))
 
-    @pytest.mark.parametrize("turns", [5, 100])
-    def test_map(self, turns: int) -> None:
+    @pytest.mark.parametrize("iterations", [5, 100])
+    def test_map(self, iterations: int) -> None:
         def f(xs: torch.Tensor, w: torch.Tensor, n: int) -> Any:
             return map_(lambda x, w, n: (x @ w) * n, xs, w, n)
 
-        self.check(f, lambda size: (torch.randn(turns, size), torch.randn(size, 2), size))
+        self.check(f, lambda size: (torch.randn(iterations, size), torch.randn(size, 2), size))
 
     def test_while(self) -> None:
         def f(x: torch.Tensor, w: torch.Tensor) -> Any:

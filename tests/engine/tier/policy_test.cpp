@@ -24,23 +24,23 @@ Tensor chain(const std::vector<std::string>& calls, c10::IntArrayRef sizes = {2}
   return Tensor(x);
 }
 
-using Turn = GraphProfiles::Turn;
+using TierDecision = GraphProfiles::TierDecision;
 
-Turn turn(GraphProfiles& graphs, const Tensor& tensor) {
-  return graphs.turn(*graphs.count_execution(walked(tensor), CallsBy::kKernels));
+TierDecision decide(GraphProfiles& graphs, const Tensor& tensor) {
+  return graphs.decide(*graphs.count_execution(walked(tensor), CallsBy::kKernels));
 }
 
-bool takes_calls(GraphProfiles& graphs, const Tensor& tensor) { return turn(graphs, tensor) != Turn::kProgram; }
+bool takes_calls(GraphProfiles& graphs, const Tensor& tensor) { return decide(graphs, tensor) != TierDecision::kProgram; }
 
 // Runs the graph until its program takes over. Returns the number of runs, and the run in which the compile began (0:
 // none).
 std::pair<int64_t, int64_t> runs(GraphProfiles& graphs, const Tensor& tensor) {
   int64_t count = 0, begun = 0;
   while (true) {
-    const Turn now = turn(graphs, tensor);
-    if (now == Turn::kProgram) return {count, begun};
+    const TierDecision now = decide(graphs, tensor);
+    if (now == TierDecision::kProgram) return {count, begun};
     ++count;
-    if (now == Turn::kCallsAndBegin) {
+    if (now == TierDecision::kInterpretAndCompile) {
       EXPECT_EQ(begun, 0);
       begun = count;
     }
@@ -74,7 +74,7 @@ TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {
 TEST(Tiers, ProgramsThatRunMeanwhileCount) {
   GraphProfiles graphs(2);
   const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
-  while (turn(graphs, pair()) != Turn::kCallsAndBegin) continue;
+  while (decide(graphs, pair()) != TierDecision::kInterpretAndCompile) continue;
   EXPECT_TRUE(takes_calls(graphs, pair()));
   graphs.pass(cost.compile);
   EXPECT_FALSE(takes_calls(graphs, pair()));
@@ -83,8 +83,8 @@ TEST(Tiers, ProgramsThatRunMeanwhileCount) {
 TEST(Tiers, CompilesStandInARow) {
   GraphProfiles graphs(2);
   const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
-  while (turn(graphs, pair()) != Turn::kCallsAndBegin) continue;
-  while (turn(graphs, reversed_pair()) != Turn::kCallsAndBegin) continue;
+  while (decide(graphs, pair()) != TierDecision::kInterpretAndCompile) continue;
+  while (decide(graphs, reversed_pair()) != TierDecision::kInterpretAndCompile) continue;
   graphs.pass(cost.compile);
   EXPECT_FALSE(takes_calls(graphs, pair()));
   EXPECT_TRUE(takes_calls(graphs, reversed_pair()));
@@ -101,7 +101,7 @@ TEST(Tiers, WhatNoProgramWouldSaveIsNeverCompiled) {
   const Cost cost = predicted_cost(walked(tensor), CallsBy::kKernels);
   EXPECT_GT(cost.program, cost.calls);
   for (int64_t i = 0; i < 10 * cost.compile / cost.calls; ++i) {
-    ASSERT_EQ(turn(graphs, tensor), Turn::kCalls);
+    ASSERT_EQ(decide(graphs, tensor), TierDecision::kInterpret);
   }
   const graph::Walk walk = walked(tensor);
   EXPECT_EQ(graphs.told(*graphs.count_execution(walk, CallsBy::kKernels)).find("of"), std::string::npos);
@@ -111,7 +111,7 @@ TEST(Tiers, ToldIsWhatComes) {
   for (const int processors : {1, 2}) {
     GraphProfiles graphs(processors);
     const graph::Walk walk = walked(pair());
-    EXPECT_EQ(graphs.turn(*graphs.count_execution(walk, CallsBy::kKernels)), Turn::kCalls);
+    EXPECT_EQ(graphs.decide(*graphs.count_execution(walk, CallsBy::kKernels)), TierDecision::kInterpret);
     const std::string told = graphs.told(*graphs.count_execution(walk, CallsBy::kKernels));
     GraphProfiles others(processors);
     EXPECT_NEAR(std::stod(told.substr(told.find("of") + 3)), static_cast<double>(runs(others, pair()).first), 3);
@@ -164,12 +164,12 @@ TEST(Costs, OnCudaAProgramSavesLaunchesAndNoProducts) {
 }
 
 TEST(Tiers, WhatIsLargeIsNotCopiedToTheHost) {
-  const auto turn = [](int64_t size) {
+  const auto decide = [](int64_t size) {
     GraphProfiles graphs;
-    return graphs.turn(*graphs.count_execution(walked(chain({"tier j", "tier k"}, {size})), CallsBy::kCopies));
+    return graphs.decide(*graphs.count_execution(walked(chain({"tier j", "tier k"}, {size})), CallsBy::kCopies));
   };
-  EXPECT_EQ(turn(2), Turn::kCalls);
-  EXPECT_EQ(turn(1 << 28), Turn::kProgram) << "copies cost more than a compile";
+  EXPECT_EQ(decide(2), TierDecision::kInterpret);
+  EXPECT_EQ(decide(1 << 28), TierDecision::kProgram) << "copies cost more than a compile";
 }
 
 TEST(Tiers, ACallOfFewIntegers) {
