@@ -311,7 +311,7 @@ def run(name: str, device: str) -> None:
         if device == "pjrt":
             import torch_pjrt
 
-            before, counted = counted, torch_pjrt.metrics()["graphs_run_by_calls"]
+            before, counted = counted, torch_pjrt.metrics()["graphs_interpreted"]
             compiled_from = i + 1 if counted > before else compiled_from
     print(json.dumps({"times": times, "compiled_from": compiled_from}))
 

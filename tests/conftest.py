@@ -17,10 +17,10 @@ os.environ["TORCH_PJRT_CHECK_MEMORY"] = "1"
 
 import torch_pjrt
 from tests import fresh
-from tests.emulated_cuda import beside_cuda, cuda_environment, run_beside_cuda, run_by_calls_on_cuda
+from tests.emulated_cuda import beside_cuda, cuda_environment, run_beside_cuda, run_interpreted_on_cuda
 
 # Fixtures with one server per worker.
-__all__ = ["beside_cuda", "cuda_environment", "run_beside_cuda", "run_by_calls_on_cuda"]
+__all__ = ["beside_cuda", "cuda_environment", "run_beside_cuda", "run_interpreted_on_cuda"]
 
 torch.backends.cudnn.allow_tf32 = False  # on a GPU, too, results are compared with the CPU's
 
@@ -88,7 +88,7 @@ torch_pjrt._C.set_interprets_growing(False)  # which graphs of other sizes earli
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("each_way") and not metafunc.definition.get_closest_marker("compiled"):
-        metafunc.parametrize("tier", ["auto", "first"], ids=["by calls", "compiled"], indirect=True)
+        metafunc.parametrize("tier", ["auto", "first"], ids=["interpreted", "compiled"], indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -88,13 +88,13 @@ def run_beside_cuda(beside_cuda: fresh.Server, cuda_environment: dict[str, str],
     return run
 
 
-BY_CALLS = """
+INTERPRETED = """
 from torch_pjrt import _C
 
 def counts():
     m = torch_pjrt.metrics()
     assert m["host_fallbacks"] == {}
-    return m["graphs_run_by_calls"], m["graphs_compiled"] + m["graphs_loaded_from_disk"]
+    return m["graphs_interpreted"], m["graphs_compiled"] + m["graphs_loaded_from_disk"]
 
 def on_stream(number):
     return torch.Stream(stream_id=number, device_index=0, device_type=1)
@@ -108,11 +108,11 @@ def made_by_kernels(values):
 
 
 @pytest.fixture
-def run_by_calls_on_cuda(run_beside_cuda: Run) -> Run:
-    """Runs programs on "pjrt" whose calls are CUDA's kernels (Note [Calls on CUDA])."""
+def run_interpreted_on_cuda(run_beside_cuda: Run) -> Run:
+    """Runs programs on "pjrt" whose calls are CUDA's kernels (Note [Interpreter tier on CUDA])."""
 
     def run(program: str, policy: str = "auto", **variables: str) -> subprocess.CompletedProcess[str]:
         variables = {"TORCH_PJRT_STRICT": "0", "TORCH_PJRT_COMPILE": policy} | variables
-        return run_beside_cuda("\n".join([BY_CALLS, textwrap.dedent(program)]), **variables)
+        return run_beside_cuda("\n".join([INTERPRETED, textwrap.dedent(program)]), **variables)
 
     return run

@@ -48,7 +48,7 @@ def told(path: Path, site: str) -> str:
     if "DOCUMENTS" in texts[1]:
         texts += [document.name for document in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))]
     if "each_way" in texts[1]:
-        texts.append("by calls, compiled")  # tests/conftest.py
+        texts.append("interpreted, compiled")  # tests/conftest.py
     text = "\n".join(texts)
     return (text + op_info(site) if "op_db" in text else text).lower()
 

@@ -62,29 +62,29 @@ def ways(
     of: str = "",
     done: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call,
 ) -> Ways:
-    """Returns the ways (by calls, lazily, compiled), each of which computes its difference from CPU eager or from
+    """Returns the ways (interpreted, lazily, compiled), each of which computes its difference from CPU eager or from
     `wanted`. `done` wraps the call."""
     wanted = done(call)(*tensors) if wanted is None else wanted
 
     def lazily() -> float:
         return difference(done(call)(*(t.to("pjrt") for t in tensors)), wanted, tolerance)
 
-    def by_calls() -> float:
+    def interpreted() -> float:
         """Runs by PyTorch's kernels on the device's memory, as before there is a program."""
-        before = torch_pjrt.metrics()["graphs_run_by_calls"]
+        before = torch_pjrt.metrics()["graphs_interpreted"]
         _C.set_compile_policy("never")
         try:
             found = lazily()
         finally:
             _C.set_compile_policy(os.environ.get("TORCH_PJRT_COMPILE", "auto"))
-        must(torch_pjrt.metrics()["graphs_run_by_calls"] > before, "nothing ran by calls")
+        must(torch_pjrt.metrics()["graphs_interpreted"] > before, "nothing was interpreted")
         return found
 
     def compiled() -> float:
         fast = done(torch.compile(call, backend="pjrt", dynamic=False))
         return difference(fast(*(t.to(setting.device) for t in tensors)), wanted, tolerance)
 
-    return {f"{of}by calls": by_calls, f"{of}lazily": lazily, f"{of}compiled": compiled}
+    return {f"{of}interpreted": interpreted, f"{of}lazily": lazily, f"{of}compiled": compiled}
 
 
 def tried(setting: Setting, ways: Ways) -> Values:

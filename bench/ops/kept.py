@@ -27,7 +27,7 @@ class Timed:
     dtype: str
     size: int
     direction: str  # "forward" or "backward"
-    way: str  # "by calls" or "compiled"
+    way: str  # "interpreted" or "compiled"
     eager: float  # seconds of one processor
     ours: float
 

@@ -26,7 +26,7 @@ def table(all_of: Kept | None = None) -> str:
     cells: dict[tuple[str, str, str], dict[tuple[str, int], float]] = {}
     for one in timed:
         cells.setdefault((one.op, one.direction, one.dtype), {})[one.way, one.size] = one.ratio
-    ways = ("by calls", "compiled")
+    ways = ("interpreted", "compiled")
     worst = {key: max(cell.get((way, largest), 0) for way in ways) for key, cell in cells.items()}
     measured = [key for key in cells if worst[key]]
     above = sorted((key for key in measured if worst[key] > ABOVE), key=lambda key: -worst[key])
@@ -92,7 +92,7 @@ def renewed(made: str, all_of: Kept | None = None) -> str:
     for key, ways in ratios.items():
         rows.pop(key, None)
         if max(ways.values()) > ABOVE:
-            shown = " | ".join(f"{ways[way]:.1f}" if way in ways else "–" for way in ("by calls", "compiled"))
+            shown = " | ".join(f"{ways[way]:.1f}" if way in ways else "–" for way in ("interpreted", "compiled"))
             rows[key] = f"| {key[0]}{DIRECTIONS[key[1]]} | {key[2]} | {shown} |"
     worst = {key: max(float(cell) for cell in re.findall(r"\| (\d+\.\d) ", line)) for key, line in rows.items()}
     in_order = [rows[key] for key in sorted(rows, key=lambda key: -worst[key])]

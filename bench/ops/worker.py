@@ -24,7 +24,7 @@ from torch_pjrt import _C  # noqa: E402
 
 MOST = 0.5  # seconds of eager; slower ops are left out
 ROUNDS = 5
-WAYS = (("by calls", "never"), ("compiled", "first"))
+WAYS = (("interpreted", "never"), ("compiled", "first"))
 
 
 def calls(op: Any, made: tuple[Any, Any, Any], backward: bool) -> Callable[[], None] | None:

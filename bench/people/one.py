@@ -29,7 +29,7 @@ def main() -> None:
     told["values"] = values
     if device == "pjrt":
         metrics = torch_pjrt.metrics()
-        told["metrics"] = {k: metrics[k] for k in ("graphs_compiled", "graphs_run_by_calls", "syncs", "host_fallbacks")}
+        told["metrics"] = {k: metrics[k] for k in ("graphs_compiled", "graphs_interpreted", "syncs", "host_fallbacks")}
     print(json.dumps(told))
 
 

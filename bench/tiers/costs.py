@@ -140,7 +140,7 @@ def predicted(entries: list[dict], *parts: str) -> float:
     return sum(entry["predicted"][part] for entry in entries for part in parts) * 1e-9
 
 
-def step_by_calls(make: Callable[[], Step]) -> tuple[float, float]:
+def step_interpreted(make: Callable[[], Step]) -> tuple[float, float]:
     _C.set_compile_policy("never")
     step = make()
     steps = [logged(step) for _ in range(STEPS)][2:]
@@ -171,14 +171,14 @@ def summary(what: str, factors: list[float], common: float) -> list[Result]:
 
 def measure() -> list[Result]:
     results: list[Result] = []
-    factors: dict[str, list[float]] = {"compile": [], "a step by calls": []}
+    factors: dict[str, list[float]] = {"compile": [], "an interpreted step": []}
     before = os.environ.get("TORCH_PJRT_COMPILE", "auto")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the predictions are for one processor
     _C.start_log()
     try:
         for name, make in all_of_them():
-            for what, measured in (("a step by calls", step_by_calls), ("compile", compiles)):
+            for what, measured in (("an interpreted step", step_interpreted), ("compile", compiles)):
                 torch.manual_seed(0)
                 said, took = measured(make)
                 gc.collect()

@@ -171,7 +171,7 @@ def metrics() -> dict[str, Any]:
     - ``ops_recorded``: ATen calls that became part of a graph.
     - ``graphs_compiled``, ``graphs_loaded_from_disk``: programs that were new to this process.
     - ``executions``, ``nodes_executed``: runs of programs, and the ATen calls in them.
-    - ``graphs_run_by_calls``: graphs that were interpreted, because compiling them would not have been amortized yet
+    - ``graphs_interpreted``: graphs that were interpreted, because compiling them would not have been amortized yet
       (``TORCH_PJRT_COMPILE=auto``).
     - ``calls_on_host``: calls of interpreted graphs that ran on the host although the device has its own memory: of
       graphs on a few integers, and of graphs with growing shapes.

@@ -80,7 +80,7 @@ py::typing::Dict<std::string, py::object> metrics() {
   result["graphs_compiled"] = engine.graphs_compiled.load();
   result["graphs_loaded_from_disk"] = engine.graphs_loaded_from_disk.load();
   result["executions"] = engine.executions.load();
-  result["graphs_run_by_calls"] = engine.graphs_run_by_calls.load();
+  result["graphs_interpreted"] = engine.graphs_interpreted.load();
   result["calls_on_host"] = engine.calls_on_host.load();
   result["host_fallbacks"] = device.fallbacks();
   py::dict collectives, bytes;

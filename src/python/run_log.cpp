@@ -44,7 +44,7 @@ py::dict to_python(const engine::GraphRun& run) {
                  "line"_a = run.where.line, "nodes"_a = run.nodes, "arguments"_a = run.arguments,
                  "results"_a = run.results, "argument_bytes"_a = run.argument_bytes,
                  "result_bytes"_a = run.result_bytes, "copied_bytes"_a = run.copied_bytes,
-                 "execute_seconds"_a = run.execute_seconds, "by_calls"_a = run.by_calls);
+                 "execute_seconds"_a = run.execute_seconds, "interpreted"_a = run.interpreted);
   if (run.predicted) {
     entry["predicted"] = py::dict("compile"_a = run.predicted->compile, "record"_a = run.predicted->record,
                                   "calls"_a = run.predicted->calls, "program"_a = run.predicted->program);

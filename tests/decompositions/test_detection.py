@@ -193,7 +193,7 @@ def test_roi_align(ratio: int, aligned: bool, dtype: torch.dtype) -> None:
     torch.testing.assert_close(back.cpu(), expected_grad.to(dtype))
 
 
-@functools.cache  # by calls and compiled are compared with the same
+@functools.cache  # interpreted and compiled are compared with the same
 def of_regions(ratio: int, aligned: bool) -> tuple[Tensor, ...]:
     """Returns images and regions, the result, a gradient of the result, and the gradient of the images."""
     image = torch.randn(2, 3, 8, 10, dtype=torch.float64, requires_grad=True)
@@ -298,7 +298,7 @@ def test_deform_conv2d(numbers: tuple[int, ...], use_mask: bool) -> None:
         torch.testing.assert_close(one.cpu(), wanted)
 
 
-@functools.cache  # by calls and compiled are compared with the same
+@functools.cache  # interpreted and compiled are compared with the same
 def deformed(numbers: tuple[int, ...], use_mask: bool) -> tuple[list[Tensor], Tensor, Tensor, tuple[Tensor, ...]]:
     """Returns operands, the result, a gradient of the result, and the gradients of the operands."""
     groups, offset_groups, taps = *numbers[6:], 6

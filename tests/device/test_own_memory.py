@@ -211,7 +211,7 @@ def test_random_programs_on_copies(run: Run) -> None:
         for seed in range(100, 103):
             Drawn(seed, switches=False).run(40)
         metrics = torch_pjrt.metrics()
-        assert metrics["graphs_run_by_calls"] > 0 and metrics["calls_on_host"] > 0, metrics
+        assert metrics["graphs_interpreted"] > 0 and metrics["calls_on_host"] > 0, metrics
         """,
         TORCH_PJRT_COMPILE="never",
     )
@@ -281,7 +281,7 @@ def test_graphs_that_grow_are_the_hosts(run: Run, policy: str) -> None:
     torch_pjrt.reset_metrics()
     with torch_pjrt.explain() as report:
         programs([20])
-    assert report.graphs[-1].by_calls.endswith(" by calls"), report.graphs[-1].by_calls
+    assert report.graphs[-1].interpreted.endswith(" interpreted"), report.graphs[-1].interpreted
     assert 0 < report.graphs[-1].copied_bytes <= torch_pjrt.metrics()["host_transfer_bytes"]
     """
     done = run(GROWING + textwrap.dedent(program), TORCH_PJRT_COMPILE=policy)

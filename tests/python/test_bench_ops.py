@@ -30,7 +30,7 @@ def test_the_last_measurement_counts_and_what_is_slow_is_named(tmp_path: Path) -
     path = tmp_path / "ops.jsonl"
     path.write_text(
         line("sort", [["forward", "compiled", 1.0, 9.0]])
-        + line("exp", [["forward", "compiled", 1.0, 1.5], ["forward", "by calls", 1.0, 3.25]])
+        + line("exp", [["forward", "compiled", 1.0, 1.5], ["forward", "interpreted", 1.0, 3.25]])
         + line("view", [["forward", "compiled", 1e-6, 1e-5]])
         + line("eigh", [], "it took longer than 40 s")
         + line("sort", [["forward", "compiled", 1.0, 1.25]])
@@ -52,14 +52,14 @@ def test_rows_are_renewed_where_some_ops_were_measured(tmp_path: Path) -> None:
 
     path = tmp_path / "ops.jsonl"
     path.write_text(
-        line("sort", [["forward", "compiled", 1.0, 9.0], ["backward", "by calls", 1.0, 2.5]])
+        line("sort", [["forward", "compiled", 1.0, 9.0], ["backward", "interpreted", 1.0, 2.5]])
         + line("exp", [["forward", "compiled", 1.0, 3.25]])
         + line("log", [["forward", "compiled", 1.0, 1.25]])
     )
     made = table(kept(path))
     path.write_text(
-        line("sort", [["forward", "compiled", 1.0, 1.5], ["forward", "by calls", 1.0, 1.0]])
-        + line("exp", [["forward", "compiled", 1.0, 2.25], ["forward", "by calls", 1.0, 1.0]])
+        line("sort", [["forward", "compiled", 1.0, 1.5], ["forward", "interpreted", 1.0, 1.0]])
+        + line("exp", [["forward", "compiled", 1.0, 2.25], ["forward", "interpreted", 1.0, 1.0]])
         + line("log", [["forward", "compiled", 1.0, 2.75]])
     )
     text = renewed(made, kept(path))

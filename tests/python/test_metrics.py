@@ -34,7 +34,7 @@ def test_everything_is_there_and_zero_after_a_reset() -> None:
         "graphs_compiled": 0,
         "graphs_loaded_from_disk": 0,
         "executions": 0,
-        "graphs_run_by_calls": 0,
+        "graphs_interpreted": 0,
         "calls_on_host": 0,
         "host_fallbacks": {},
         "collectives": {},

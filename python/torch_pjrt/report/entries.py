@@ -73,8 +73,8 @@ class GraphRun(Entry):
     """The time from the recorded graph to the executable; 0 if the program was in memory."""
     execute_seconds: float
     """The time until the runtime had started it; or had run it, if it runs in the caller's thread."""
-    by_calls: str = ""
-    """The number of this run among the interpreted ones before the compile: ``"3 of 120 by calls"``."""
+    interpreted: str = ""
+    """The number of this run among the interpreted ones before the compile: ``"3 of 120 interpreted"``."""
     resembles: int | None = None
     """The graph of this process that is most similar to a new one; ``None`` if there is none."""
     differences: tuple[Difference, ...] = ()

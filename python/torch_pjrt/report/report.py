@@ -128,7 +128,7 @@ def _run(raw: dict[str, Any]) -> GraphRun:
     for of_bench in ("predicted", "cpu_seconds", "compile_cpu_seconds"):  # bench/tiers/costs.py
         raw.pop(of_bench, None)
     source = "memory" if from_disk is None else "disk" if from_disk else "compiled"
-    if raw["by_calls"]:
+    if raw["interpreted"]:
         source = "calls"
     return GraphRun(
         **{"compile_seconds": 0.0, **raw},

@@ -48,7 +48,7 @@ def summary(runs: Sequence[GraphRun], fallbacks: int) -> str:
     return (
         f"{counted(len(runs), 'run')} of {counted(len({run.graph for run in runs}), 'graph')}; "
         f"{count['compiled']} compiled and {count['disk']} loaded from disk in {seconds(compiling)}; "
-        + (f"{count['calls']} by calls; " if count["calls"] else "")
+        + (f"{count['calls']} interpreted; " if count["calls"] else "")
         + f"{counted(fallbacks, 'host fallback')}"
     )
 
@@ -63,7 +63,7 @@ def graph_table(runs: Sequence[GraphRun]) -> Table:
     for group in grouped(runs, "graph", "cause", "file", "line"):
         run = group[0]
         made = [r for r in group if is_new(r)]
-        program = f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else group[-1].by_calls or run.source
+        program = f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else group[-1].interpreted or run.source
         table.add_row(
             str(len(group)),
             str(run.graph),

@@ -9,7 +9,7 @@
 namespace tpjrt::engine {
 
 void Metrics::reset() {
-  graphs_compiled = graphs_loaded_from_disk = executions = graphs_run_by_calls = calls_on_host = 0;
+  graphs_compiled = graphs_loaded_from_disk = executions = graphs_interpreted = calls_on_host = 0;
   nodes_executed = 0;
   compile_ns = prepare_ns = execute_ns = 0;
   std::lock_guard guard(lock_);

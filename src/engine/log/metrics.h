@@ -13,7 +13,7 @@ namespace tpjrt::engine {
 
 struct Metrics {
   std::atomic<uint64_t> graphs_compiled{0}, graphs_loaded_from_disk{0}, executions{0};
-  std::atomic<uint64_t> graphs_run_by_calls{0}, nodes_executed{0};
+  std::atomic<uint64_t> graphs_interpreted{0}, nodes_executed{0};
   std::atomic<uint64_t> calls_on_host{0};  // among them, those that replaced programs
   std::atomic<int64_t> compile_ns{0}, prepare_ns{0}, execute_ns{0};
 

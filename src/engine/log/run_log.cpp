@@ -46,7 +46,7 @@ void RunLog::ran(const Program& program, const char* cause, device::Location whe
   run.result_bytes = bytes_of(program.result_types);
   run.copied_bytes = copied_bytes;
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;
-  run.by_calls = program.by_calls;
+  run.interpreted = program.interpreted;
   run.predicted = predicted;
   run.cpu_seconds = static_cast<double>(cpu_ns) * 1e-9;
   std::lock_guard guard(lock_);

@@ -27,7 +27,7 @@ struct DeviceData final : graph::Data {
   // A tensor over the same memory, without ownership, made when the interpreter first uses it
   // (LazyEngine::kept_tensor). Guarded by the session's lock.
   at::Tensor host;
-  // The stream on which CUDA memory of PyTorch's, which the buffer views, was allocated (Note [Calls on CUDA]).
+  // The stream on which CUDA memory of PyTorch's, which the buffer views, was allocated (Note [Interpreter tier on CUDA]).
   std::optional<c10::Stream> lender;
   // Live views of this memory on the host hold references to `buffer`, which then is never donated.
   bool is_shared() const { return borrowed || buffer.use_count() > 1; }

@@ -194,7 +194,7 @@ void LazyEngine::count_at_once(uint32_t calls, const char* cause, bool is_all) {
   if (!is_all) return;
   session_.metrics.count_sync(cause);
   ++session_.metrics.executions;
-  ++session_.metrics.graphs_run_by_calls;
+  ++session_.metrics.graphs_interpreted;
 }
 
 }  // namespace tpjrt::engine

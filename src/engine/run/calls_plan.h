@@ -40,7 +40,7 @@ struct CallsPlan {
   std::vector<uint32_t> results;                                      // values
   std::vector<std::shared_ptr<const pjrt::BufferType>> result_types;  // as buffers
   size_t safe = 0;                                                    // no call from this one on can fail
-  std::shared_ptr<Program> program;  // stands for the graph; the session's lock guards `by_calls`
+  std::shared_ptr<Program> program;  // stands for the graph; the session's lock guards `interpreted`
 
  private:
   void mark_overwritten();

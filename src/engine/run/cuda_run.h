@@ -1,6 +1,6 @@
 // One interpreted run with PyTorch's CUDA kernels: its operands over the plugin's memory, and buffers over its results.
 //
-// Note [Calls on CUDA]: if PyTorch has kernels for the plugin's GPU, they run calls as its CPU kernels do on the CPU. Nothing is
+// Note [Interpreter tier on CUDA]: if PyTorch has kernels for the plugin's GPU, they run calls as its CPU kernels do on the CPU. Nothing is
 // copied, and the host doesn't wait. A leaf's memory has one of two owners:
 //   - The plugin. The current stream waits until the memory is computed. The tensor over it, and with it the buffer, is released
 //     like a result of a compiled call: when the stream has passed that point (Note [CUDA tensors]).

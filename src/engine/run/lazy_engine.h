@@ -88,8 +88,8 @@ class LazyEngine final : public device::Engine {
   bool needs_other_processes(const graph::Walk& walk);
   // Returns true if a graph without a program may be interpreted, so that it need not be compiled now (Note [Tiers],
   // Note [Growing graphs]).
-  bool may_run_by_calls(const graph::Walk& walk, bool is_part);
-  CallsBy calls_by();
+  bool may_interpret(const graph::Walk& walk, bool is_part);
+  InterpretBy interpret_by();
   // Returns PyTorch's device whose kernels run calls of the client's `device`: CUDA if PyTorch has kernels for it,
   // otherwise the CPU.
   c10::Device kernels_of(c10::DeviceIndex device);
@@ -99,7 +99,7 @@ class LazyEngine final : public device::Engine {
     std::shared_ptr<const CallsPlan> calls;
   };
   // Decides how a graph without a program runs: interpreted, which may begin its compile, or as its compiled program.
-  Chosen by_calls_or_compiled(const graph::Walk& walk);
+  Chosen interpreted_or_compiled(const graph::Walk& walk);
   // Returns true if the eager fast path is enabled (Note [At once]).
   bool may_run_at_once();
   struct OneCall {
@@ -121,7 +121,7 @@ class LazyEngine final : public device::Engine {
   // Run a graph with PyTorch's kernels and single-op programs.
   Interpreted interpret(const graph::Walk& walk, const CallsPlan& plan);
   Interpreted interpret_on_host(const graph::Walk& walk, const CallsPlan& plan);
-  // Interprets on CUDA (Note [Calls on CUDA]).
+  // Interprets on CUDA (Note [Interpreter tier on CUDA]).
   Interpreted interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan);
   // Runtime assertions of single-op programs during an interpreted run.
   struct CallChecks {

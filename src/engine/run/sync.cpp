@@ -151,18 +151,18 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   if (program) profiles_.pass(program->predicted_ns);
   Chosen chosen;
   if (!program) {
-    if (may_run_by_calls(walk, is_part)) chosen = by_calls_or_compiled(walk);
+    if (may_interpret(walk, is_part)) chosen = interpreted_or_compiled(walk);
     program = chosen.program;
   }
   if (!program) program = session_.programs.compile(walk);
   const int64_t before = session_.metrics.execute_ns;
   const bool logs = session_.run_log.is_on();
   const int64_t cpu = logs ? process_cpu_ns() : 0;
-  const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, calls_by())) : std::nullopt;
+  const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, interpret_by())) : std::nullopt;
   uint64_t copied = 0;
-  const std::optional<uint64_t> by_calls = chosen.calls ? run_calls(walk, *chosen.calls) : std::nullopt;
-  if (by_calls) {
-    copied = *by_calls;
+  const std::optional<uint64_t> interpreted = chosen.calls ? run_calls(walk, *chosen.calls) : std::nullopt;
+  if (interpreted) {
+    copied = *interpreted;
   } else {
     if (chosen.calls) program = session_.programs.compile(walk);  // the plugin may have memory that PyTorch lacks
     launch_bound(walk, *program, sync);

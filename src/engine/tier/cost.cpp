@@ -196,7 +196,7 @@ constexpr int64_t kMostFew = 1024;  // elements
 
 }  // namespace
 
-Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
+Cost predicted_cost(const graph::Walk& walk, InterpretBy by) {
   CallCost sum{kCompileGraph * 1e6, 0, 0, 0, kProgramOfGraph};
   sum.program += kArgument * static_cast<double>(walk.leaves.size() + walk.results.size());
   std::unordered_set<SignaturePtr> seen;
@@ -204,17 +204,17 @@ Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
     const CallCost& call = known_cost(node->signature);
     sum.compile += seen.insert(node->signature).second ? call.compile : call.again;
     sum.record += call.record;
-    const bool on_cuda = by == CallsBy::kCudaKernels;
+    const bool on_cuda = by == InterpretBy::kCudaKernels;
     sum.calls += on_cuda ? call.cuda_calls : call.calls;
     sum.program += on_cuda ? call.cuda_program : call.program;
   }
-  if (by == CallsBy::kCudaKernels) {
+  if (by == InterpretBy::kCudaKernels) {
     sum.compile *= kCudaCompile;
     sum.program += kLaunch;
   } else {
     sum.calls += kCallsOfGraph;
   }
-  if (by == CallsBy::kCopies) {
+  if (by == InterpretBy::kCopies) {
     const auto copied = [&](TypePtr type) {
       sum.calls += type ? kCopy + kCopyByte * static_cast<double>(type->nbytes()) : 0;
     };

@@ -26,9 +26,9 @@ struct Cost {
 
 // How the interpreter tier executes ops (Note [Tiers]): by PyTorch's CPU kernels in place, by its CUDA kernels, or by its
 // CPU kernels on copies of the values that the graph reads.
-enum class CallsBy : uint8_t { kKernels, kCudaKernels, kCopies };
+enum class InterpretBy : uint8_t { kKernels, kCudaKernels, kCopies };
 
-Cost predicted_cost(const graph::Walk& walk, CallsBy by);
+Cost predicted_cost(const graph::Walk& walk, InterpretBy by);
 
 // Returns true for ops on a few integers (positions, lengths, masks, the tokens so far). The host's kernels compute
 // them in next to no time, whatever the device, and loops make them in ever new shapes.

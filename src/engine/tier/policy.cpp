@@ -64,10 +64,10 @@ std::string GraphProfiles::told(const GraphProfile& graph) const {
     const int64_t waits = overlaps() ? times(std::max(now_, free_at_) - now_ + cost.compile, step) : 0;
     of = std::to_string(graph.executions + times(share(graph) - graph.saved - gain, gain) + waits);
   }
-  return std::to_string(graph.executions) + (of.empty() ? "" : " of " + of) + " by calls";
+  return std::to_string(graph.executions) + (of.empty() ? "" : " of " + of) + " interpreted";
 }
 
-std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& walk, CallsBy by) {
+std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& walk, InterpretBy by) {
   if (graphs_.size() >= kMostGraphs) {
     std::erase_if(graphs_, [](const auto& entry) { return entry.second->executions == 1; });
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
@@ -93,9 +93,9 @@ GraphProfiles::TierDecision GraphProfiles::decide(GraphProfile& graph) {
     decision = TierDecision::kInterpretAndCompile;
     graph.due = free_at_ = std::max(now_, free_at_) + cost.compile;
   }
-  const bool by_calls = decision != TierDecision::kProgram;
-  if (by_calls) graph.saved = saved;
-  now_ += cost.record + (by_calls ? cost.calls : cost.program);
+  const bool interpreted = decision != TierDecision::kProgram;
+  if (interpreted) graph.saved = saved;
+  now_ += cost.record + (interpreted ? cost.calls : cost.program);
   return decision;
 }
 

@@ -13,7 +13,7 @@
 // loss is bounded by the compile's cost, both against compiling everything first and against compiling nothing.
 //
 // If the device computes in host memory, PyTorch's CPU kernels run the ops (engine/run/interpret.h); on a GPU that
-// PyTorch supports, its CUDA kernels do (Note [Calls on CUDA]). Another device with its own memory would have to copy what
+// PyTorch supports, its CUDA kernels do (Note [Interpreter tier on CUDA]). Another device with its own memory would have to copy what
 // a graph reads to the host, so graphs are compiled there when first met. The host interprets only those with dynamic
 // shapes (Note [Growing graphs]) and those on a few integers, and none but the latter in strict mode.
 //
@@ -67,13 +67,13 @@ class GraphProfiles {
   explicit GraphProfiles(int processors = 0) : processors_(processors) {}
 
   // Counts one more execution. For a new graph, `executions` is 1 afterwards.
-  std::shared_ptr<GraphProfile> count_execution(const graph::Walk& walk, CallsBy by);
+  std::shared_ptr<GraphProfile> count_execution(const graph::Walk& walk, InterpretBy by);
   enum class TierDecision : uint8_t { kInterpret, kInterpretAndCompile, kProgram };
   // Decides how this run is executed, and counts its cost. kInterpretAndCompile: interpreted, while its compile begins.
   TierDecision decide(GraphProfile& graph);
   // Counts the run of a program with this predicted time, recording included.
   void pass(int64_t predicted) { now_ += predicted; }
-  // Returns a text for explain(), "3 of 120 by calls".
+  // Returns a text for explain(), "3 of 120 interpreted".
   std::string told(const GraphProfile& graph) const;
 
  private:

@@ -9,4 +9,4 @@ def counts() -> tuple[int, int]:
     """Returns the number of interpreted graphs and of compiled programs."""
     metrics = torch_pjrt.metrics()
     assert metrics["host_fallbacks"] == {}
-    return metrics["graphs_run_by_calls"], metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]
+    return metrics["graphs_interpreted"], metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]

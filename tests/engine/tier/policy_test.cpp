@@ -27,7 +27,7 @@ Tensor chain(const std::vector<std::string>& calls, c10::IntArrayRef sizes = {2}
 using TierDecision = GraphProfiles::TierDecision;
 
 TierDecision decide(GraphProfiles& graphs, const Tensor& tensor) {
-  return graphs.decide(*graphs.count_execution(walked(tensor), CallsBy::kKernels));
+  return graphs.decide(*graphs.count_execution(walked(tensor), InterpretBy::kKernels));
 }
 
 bool takes_calls(GraphProfiles& graphs, const Tensor& tensor) { return decide(graphs, tensor) != TierDecision::kProgram; }
@@ -52,7 +52,7 @@ Tensor reversed_pair() { return chain({"tier b", "tier a"}, {1 << 16}); }
 
 TEST(Tiers, OneProcessorCompilesWhatWouldHavePaid) {
   GraphProfiles graphs(1);
-  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
   const auto [count, begun] = runs(graphs, pair());
   EXPECT_GT(count, 1);
   EXPECT_EQ(begun, 0);
@@ -63,7 +63,7 @@ TEST(Tiers, OneProcessorCompilesWhatWouldHavePaid) {
 
 TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {
   GraphProfiles graphs(2);
-  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
   const auto [count, begun] = runs(graphs, pair());
   EXPECT_LT((begun - 1) * (cost.calls - cost.program), cost.compile / 4);
   EXPECT_GE(begun * (cost.calls - cost.program), cost.compile / 4);
@@ -73,7 +73,7 @@ TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {
 
 TEST(Tiers, ProgramsThatRunMeanwhileCount) {
   GraphProfiles graphs(2);
-  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
   while (decide(graphs, pair()) != TierDecision::kInterpretAndCompile) continue;
   EXPECT_TRUE(takes_calls(graphs, pair()));
   graphs.pass(cost.compile);
@@ -82,7 +82,7 @@ TEST(Tiers, ProgramsThatRunMeanwhileCount) {
 
 TEST(Tiers, CompilesStandInARow) {
   GraphProfiles graphs(2);
-  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
   while (decide(graphs, pair()) != TierDecision::kInterpretAndCompile) continue;
   while (decide(graphs, reversed_pair()) != TierDecision::kInterpretAndCompile) continue;
   graphs.pass(cost.compile);
@@ -98,21 +98,21 @@ TEST(Tiers, WhatNoProgramWouldSaveIsNeverCompiled) {
   Value x = leaf(image);
   for (int i = 0; i < 4; ++i) x = call("aten::convolution", {x, leaf(weight)});
   const Tensor tensor(x);
-  const Cost cost = predicted_cost(walked(tensor), CallsBy::kKernels);
+  const Cost cost = predicted_cost(walked(tensor), InterpretBy::kKernels);
   EXPECT_GT(cost.program, cost.calls);
   for (int64_t i = 0; i < 10 * cost.compile / cost.calls; ++i) {
     ASSERT_EQ(decide(graphs, tensor), TierDecision::kInterpret);
   }
   const graph::Walk walk = walked(tensor);
-  EXPECT_EQ(graphs.told(*graphs.count_execution(walk, CallsBy::kKernels)).find("of"), std::string::npos);
+  EXPECT_EQ(graphs.told(*graphs.count_execution(walk, InterpretBy::kKernels)).find("of"), std::string::npos);
 }
 
 TEST(Tiers, ToldIsWhatComes) {
   for (const int processors : {1, 2}) {
     GraphProfiles graphs(processors);
     const graph::Walk walk = walked(pair());
-    EXPECT_EQ(graphs.decide(*graphs.count_execution(walk, CallsBy::kKernels)), TierDecision::kInterpret);
-    const std::string told = graphs.told(*graphs.count_execution(walk, CallsBy::kKernels));
+    EXPECT_EQ(graphs.decide(*graphs.count_execution(walk, InterpretBy::kKernels)), TierDecision::kInterpret);
+    const std::string told = graphs.told(*graphs.count_execution(walk, InterpretBy::kKernels));
     GraphProfiles others(processors);
     EXPECT_NEAR(std::stod(told.substr(told.find("of") + 3)), static_cast<double>(runs(others, pair()).first), 3);
   }
@@ -131,7 +131,7 @@ TEST(Costs, ListsCountTheirTensors) {
     lists->operands = lists->results = std::vector(count, f32({8}));
     c10::SmallVector<Value, 3> operands(count, leaf(f32({8})));
     c10::SmallVector<graph::Number, 2> none;
-    return predicted_cost(walked(Tensor(Value{graph::make_node(lists, operands, none), 0})), CallsBy::kKernels);
+    return predicted_cost(walked(Tensor(Value{graph::make_node(lists, operands, none), 0})), InterpretBy::kKernels);
   };
   EXPECT_GT(cost(100).calls, 20 * cost(1).calls / 2);
   EXPECT_GT(cost(100).record, 10 * cost(1).record);
@@ -140,14 +140,14 @@ TEST(Costs, ListsCountTheirTensors) {
 TEST(Costs, ProductsTakeTheirMultiplications) {
   const auto cost = [](int64_t n) {
     const graph::TypePtr type = f32({n, n});
-    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), CallsBy::kKernels).calls;
+    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), InterpretBy::kKernels).calls;
   };
   EXPECT_NEAR(static_cast<double>(cost(1024)) / static_cast<double>(cost(512)), 8, 0.2);
 }
 
 TEST(Costs, WhatComesAgainIsCompiledForLess) {
   const auto compile = [](const std::vector<std::string>& calls) {
-    return predicted_cost(walked(chain(calls)), CallsBy::kKernels).compile;
+    return predicted_cost(walked(chain(calls)), InterpretBy::kKernels).compile;
   };
   EXPECT_LT(compile({"tier a", "tier a"}), compile({"tier a", "tier b"}));
 }
@@ -155,18 +155,18 @@ TEST(Costs, WhatComesAgainIsCompiledForLess) {
 TEST(Costs, OnCudaAProgramSavesLaunchesAndNoProducts) {
   const auto cost = [](int64_t size) {
     const graph::TypePtr type = graph::intern_contiguous(c10::kFloat, {size, size});
-    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), CallsBy::kCudaKernels);
+    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), InterpretBy::kCudaKernels);
   };
   EXPECT_LT(cost(1 << 14).calls, 2 * cost(1 << 14).program) << "eager's are as fast";
   EXPECT_GT(cost(1 << 14).calls, 1000 * cost(16).calls);
-  const Cost many = predicted_cost(walked(chain(std::vector<std::string>(50, "tier z"))), CallsBy::kCudaKernels);
+  const Cost many = predicted_cost(walked(chain(std::vector<std::string>(50, "tier z"))), InterpretBy::kCudaKernels);
   EXPECT_GT(many.calls, 2 * many.program);
 }
 
 TEST(Tiers, WhatIsLargeIsNotCopiedToTheHost) {
   const auto decide = [](int64_t size) {
     GraphProfiles graphs;
-    return graphs.decide(*graphs.count_execution(walked(chain({"tier j", "tier k"}, {size})), CallsBy::kCopies));
+    return graphs.decide(*graphs.count_execution(walked(chain({"tier j", "tier k"}, {size})), InterpretBy::kCopies));
   };
   EXPECT_EQ(decide(2), TierDecision::kInterpret);
   EXPECT_EQ(decide(1 << 28), TierDecision::kProgram) << "copies cost more than a compile";

@@ -79,10 +79,10 @@ def test_of_what_is_met_once_no_plan_is_kept() -> None:
 
 def test_a_program_gets_a_buffer_when_it_needs_one() -> None:
     x = torch.randn(5, 29).to("pjrt")
-    with made() as by_calls:
+    with made() as interpreted:
         y = x.exp()
         y.sum().item()
-    assert by_calls.buffers == 0
+    assert interpreted.buffers == 0
     _C.set_compile_policy("first")
     with made() as compiled:
         z = (y + 1).cpu()

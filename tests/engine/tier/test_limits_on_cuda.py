@@ -9,8 +9,8 @@ from tests.emulated_cuda import Run
 
 
 @pytest.fixture
-def run(run_by_calls_on_cuda: Run) -> Run:
-    return run_by_calls_on_cuda
+def run(run_interpreted_on_cuda: Run) -> Run:
+    return run_interpreted_on_cuda
 
 
 # --- devices, threads and settings -----------------------------------------------------------------------------------

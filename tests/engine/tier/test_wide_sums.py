@@ -26,6 +26,6 @@ def test_convolutions(dtype: torch.dtype, transposed: bool) -> None:
 
     given = [t.cpu() for t in results(*(t.to("pjrt") for t in (x, weight, bias)))]
     exact = [t.to(dtype) for t in results(*(t.double() for t in (x, weight, bias)))]
-    by_calls, compiled = counts()
-    assert (by_calls >= 1, compiled) == (True, 0)
+    interpreted, compiled = counts()
+    assert (interpreted >= 1, compiled) == (True, 0)
     torch.testing.assert_close(given, exact, rtol=0, atol=0)  # integers, which 32 bits sum exactly

@@ -76,14 +76,14 @@ def test_never() -> None:
 
 
 @pytest.mark.host_memory
-def test_what_no_program_would_save_is_run_by_calls_for_good() -> None:
+def test_what_no_program_would_save_is_interpreted_for_good() -> None:
     """PyTorch's kernels run large convolutions faster than XLA:CPU."""
     x, weight = torch.randn(8, 32, 48, 48).to("pjrt"), torch.randn(32, 32, 3, 3).to("pjrt")
     with torch_pjrt.explain() as report:
         for _ in range(40):
             F.conv2d(x, weight).sum().item()
     assert counts() == (40, 0)
-    assert [graph.by_calls for graph in report.graphs] == [f"{i} by calls" for i in range(1, 41)]
+    assert [graph.interpreted for graph in report.graphs] == [f"{i} interpreted" for i in range(1, 41)]
 
 
 @pytest.mark.host_memory
@@ -95,9 +95,9 @@ def test_explain_tells_it() -> None:
     first, second = report.graphs
     assert first.source == second.source == "calls"
     assert first.graph == second.graph
-    assert first.by_calls.startswith("1 of ")
-    assert second.by_calls.startswith("2 of ")
-    assert "2 by calls" in str(report)
+    assert first.interpreted.startswith("1 of ")
+    assert second.interpreted.startswith("2 of ")
+    assert "2 interpreted" in str(report)
 
 
 def attention(**how: Any) -> Callable[[], torch.Tensor]:
@@ -182,8 +182,8 @@ def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
         _C.set_compile_policy(policy)
         torch.manual_seed(3)
         results.append(BY_HAND[name]().cpu())
-    by_calls, compiled = counts()
-    assert by_calls >= 1
+    interpreted, compiled = counts()
+    assert interpreted >= 1
     if "cell" in name or "linear" in name:
         assert compiled == 1  # "first"
     rounds = any(word in name for word in ("attention", "linear", "cell", "LSTM", "GRU", "RNN", "randn", "normal_"))
@@ -318,7 +318,7 @@ for _ in range(int(sys.argv[1])):
     optimizer.step()
     print(loss.item().hex())
 metrics = torch_pjrt.metrics()
-print(metrics["graphs_run_by_calls"], metrics["graphs_compiled"], metrics["graphs_loaded_from_disk"])
+print(metrics["graphs_interpreted"], metrics["graphs_compiled"], metrics["graphs_loaded_from_disk"])
 """
 
 
@@ -329,8 +329,8 @@ def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Pat
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
     a, b = server.run(*(fresh.Job(SCRIPT, (STEPS,), environment) for _ in range(2)))
     assert a.out == b.out, a.err
-    by_calls, compiled, _ = map(int, a.out.splitlines()[-1].split())
-    assert 2 < by_calls < STEPS
+    interpreted, compiled, _ = map(int, a.out.splitlines()[-1].split())
+    assert 2 < interpreted < STEPS
     assert compiled == 1
 
 
@@ -414,7 +414,7 @@ for _ in range(8):
         for i in range(n):
             y = torch.sin(y * 0.9).cumsum(0) @ x
         y.sum().item()
-print("over", torch_pjrt.metrics()["graphs_run_by_calls"], flush=True)
+print("over", torch_pjrt.metrics()["graphs_interpreted"], flush=True)
 """
 
 

@@ -1,4 +1,4 @@
-"""Interpreted runs with PyTorch's CUDA kernels (Note [Calls on CUDA]), on an emulated CUDA."""
+"""Interpreted runs with PyTorch's CUDA kernels (Note [Interpreter tier on CUDA]), on an emulated CUDA."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.emulated_cuda import Run
 
 
 @pytest.fixture
-def run(run_by_calls_on_cuda: Run) -> Run:
-    return run_by_calls_on_cuda
+def run(run_interpreted_on_cuda: Run) -> Run:
+    return run_interpreted_on_cuda
 
 
 def test_first_steps_compile_nothing(run: Run) -> None:
@@ -51,8 +51,8 @@ def test_a_program_takes_over(run: Run) -> None:
         x.sum().item()
         if counts()[1]:
             break
-    by_calls, compiled = counts()
-    assert compiled == 1 and by_calls > 5, counts()
+    interpreted, compiled = counts()
+    assert compiled == 1 and interpreted > 5, counts()
     for _ in range(3):  # an interpreted graph takes its results, which are the plugin's memory
         x = (x @ factor).exp().log()
     torch.testing.assert_close(x.cpu(), expected)
@@ -103,8 +103,8 @@ def test_draws_are_those_of_programs(run: Run) -> None:
         results.append([t.cpu() for t in draws()])
         if policy == "auto":
             assert counts()[0] >= 1
-    for by_calls, compiled in zip(*results):
-        torch.testing.assert_close(by_calls, compiled, rtol=1e-6, atol=1e-6)
+    for interpreted, compiled in zip(*results):
+        torch.testing.assert_close(interpreted, compiled, rtol=1e-6, atol=1e-6)
     """)
 
 
@@ -288,7 +288,7 @@ def test_ops(run: Run) -> None:
             result = op(given.input, *given.args, **given.kwargs)
             opinfo.assert_same(opinfo.pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), result), expected)
             ran += 1
-    assert ran > 50 and torch_pjrt.metrics()["graphs_run_by_calls"] > 50
+    assert ran > 50 and torch_pjrt.metrics()["graphs_interpreted"] > 50
     """,
         policy="never",
     )

@@ -1,4 +1,4 @@
-// Interprets graphs with PyTorch's CUDA kernels (Note [Calls on CUDA]).
+// Interprets graphs with PyTorch's CUDA kernels (Note [Interpreter tier on CUDA]).
 #include <ATen/Context.h>
 
 #include <utility>

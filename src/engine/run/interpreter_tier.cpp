@@ -48,31 +48,31 @@ bool asked_for_another_precision(const graph::Walk& walk) {
 
 }  // namespace
 
-bool LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
+bool LazyEngine::may_interpret(const graph::Walk& walk, bool is_part) {
   const CompilePolicy policy = compile_policy();
   if (policy == CompilePolicy::kFirst && !interprets_growing()) return false;
   if (device::eager() || graph::in_world() || needs_other_processes(walk)) return false;
   if (is_bookkeeping(walk)) return true;
-  const CallsBy by = calls_by();
-  if (by == CallsBy::kCudaKernels && asked_for_another_precision(walk)) return false;
-  const bool copies = by == CallsBy::kCopies;
+  const InterpretBy by = interpret_by();
+  if (by == InterpretBy::kCudaKernels && asked_for_another_precision(walk)) return false;
+  const bool copies = by == InterpretBy::kCopies;
   if (device::strict() && copies) return false;
   const bool is_compiled_first =
       policy == CompilePolicy::kFirst || device::strict() || (copies && policy != CompilePolicy::kNever);
   return !is_compiled_first || (!stays_in_one_tier() && forms_.grows(walk, is_part));
 }
 
-CallsBy LazyEngine::calls_by() {
-  if (session_.client().is_host_memory()) return CallsBy::kKernels;
-  return kernels_of(0).is_cuda() ? CallsBy::kCudaKernels : CallsBy::kCopies;
+InterpretBy LazyEngine::interpret_by() {
+  if (session_.client().is_host_memory()) return InterpretBy::kKernels;
+  return kernels_of(0).is_cuda() ? InterpretBy::kCudaKernels : InterpretBy::kCopies;
 }
 
 c10::Device LazyEngine::kernels_of(c10::DeviceIndex device) {
   return cuda_device(session_.client(), static_cast<size_t>(device)).value_or(c10::Device(c10::kCPU));
 }
 
-LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
-  const std::shared_ptr<GraphProfile> profile = profiles_.count_execution(walk, calls_by());
+LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) {
+  const std::shared_ptr<GraphProfile> profile = profiles_.count_execution(walk, interpret_by());
   GraphProfile& graph = *profile;
   if (graph.executions == 1) {
     graph.number = session_.programs.new_serial();
@@ -92,7 +92,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
     }
     if (graph.executions > 1) graph.plan = plan;  // most graphs occur once, and keep none
     plan->program->serial = graph.number;
-    if (session_.run_log.is_on()) plan->program->by_calls = profiles_.told(graph);
+    if (session_.run_log.is_on()) plan->program->interpreted = profiles_.told(graph);
     return {plan->program, plan};
   }
   graph.plan = nullptr;
@@ -108,13 +108,13 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
 }
 
 std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const CallsPlan& plan) {
-  ++session_.metrics.graphs_run_by_calls;  // counts interrupted runs, too
+  ++session_.metrics.graphs_interpreted;  // counts interrupted runs, too
   const Interpreted done = interpret(walk, plan);
   if (done.lacks_memory) {
-    --session_.metrics.graphs_run_by_calls;
+    --session_.metrics.graphs_interpreted;
     return std::nullopt;
   }
-  if (calls_by() == CallsBy::kCopies) session_.metrics.calls_on_host += walk.nodes.size() - done.alone;
+  if (interpret_by() == InterpretBy::kCopies) session_.metrics.calls_on_host += walk.nodes.size() - done.alone;
   device::counters().host_transfer_bytes += done.copied;
   return done.copied;
 }
