@@ -38,12 +38,12 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
   return compiled;
 }
 
-bool Compiler::is_paid(const pjrt::Client& client, const std::string& graph) {
-  return stored_.is_noted(client, "paid\n" + graph);
+bool Compiler::is_amortized(const pjrt::Client& client, const std::string& graph) {
+  return stored_.is_noted(client, "amortized\n" + graph);
 }
 
-void Compiler::set_paid(const pjrt::Client& client, const std::string& graph) {
-  stored_.note(client, "paid\n" + graph);
+void Compiler::set_amortized(const pjrt::Client& client, const std::string& graph) {
+  stored_.note(client, "amortized\n" + graph);
 }
 
 }  // namespace tpjrt::engine

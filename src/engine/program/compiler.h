@@ -30,8 +30,8 @@ class Compiler {
   CompiledText compile(pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options,
                        size_t ops, Compiling compiling, const std::function<bool()>& enough);
   // Returns true if a process has marked this graph as amortized. `graph`: text that identifies it in all processes.
-  bool is_paid(const pjrt::Client& client, const std::string& graph);
-  void set_paid(const pjrt::Client& client, const std::string& graph);
+  bool is_amortized(const pjrt::Client& client, const std::string& graph);
+  void set_amortized(const pjrt::Client& client, const std::string& graph);
 
  private:
   disk::Executables stored_;

@@ -76,7 +76,7 @@ LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) 
   GraphProfile& graph = *profile;
   if (graph.executions == 1) {
     graph.number = session_.programs.new_serial();
-    graph.paid = session_.is_paid(identity(walk));
+    graph.amortized = session_.is_amortized(identity(walk));
   }
   const GraphProfiles::TierDecision decision = profiles_.decide(graph);
   if (decision != GraphProfiles::TierDecision::kProgram) {
@@ -102,8 +102,8 @@ LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) 
   }
   if (!program) program = session_.programs.compile(walk);
   program->predicted_ns = graph.cost.record + graph.cost.program;
-  if (!graph.paid) session_.set_paid(identity(walk));
-  graph.paid = true;
+  if (!graph.amortized) session_.set_amortized(identity(walk));
+  graph.amortized = true;
   return {program, nullptr};
 }
 

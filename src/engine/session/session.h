@@ -92,8 +92,8 @@ class Session {
       const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
       Compiling compiling = Compiling::kAwaited, const std::function<bool()>& enough = [] { return false; });
   // Returns true if an earlier process has compiled this graph (Note [Tiers]).
-  bool is_paid(const std::string& graph) { return compiler_.is_paid(client(), graph); }
-  void set_paid(const std::string& graph) { compiler_.set_paid(client(), graph); }
+  bool is_amortized(const std::string& graph) { return compiler_.is_amortized(client(), graph); }
+  void set_amortized(const std::string& graph) { compiler_.set_amortized(client(), graph); }
   // Adds work that was started on the device and ends when `done` is ready. `origin`: see Queue::push.
   void enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin);
   // Launches of a world hold this lock. A CPU plugin has threads for a limited number of launches, and the process

@@ -62,7 +62,7 @@ std::string GraphProfiles::told(const GraphProfile& graph) const {
     of = std::to_string(graph.executions + times(graph.due - now_, step));
   } else if (gain > 0) {
     const int64_t waits = overlaps() ? times(std::max(now_, free_at_) - now_ + cost.compile, step) : 0;
-    of = std::to_string(graph.executions + times(share(graph) - graph.saved - gain, gain) + waits);
+    of = std::to_string(graph.executions + times(share(graph) - graph.accrued - gain, gain) + waits);
   }
   return std::to_string(graph.executions) + (of.empty() ? "" : " of " + of) + " interpreted";
 }
@@ -83,18 +83,18 @@ std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& 
 
 GraphProfiles::TierDecision GraphProfiles::decide(GraphProfile& graph) {
   const Cost& cost = graph.cost;
-  const int64_t saved = graph.saved + std::max<int64_t>(0, cost.calls - cost.program);
+  const int64_t accrued = graph.accrued + std::max<int64_t>(0, cost.calls - cost.program);
   TierDecision decision = TierDecision::kInterpret;
   if (compile_policy() == CompilePolicy::kNever || stays_in_one_tier()) {
     decision = TierDecision::kInterpret;
-  } else if (graph.paid || (graph.due != 0 ? now_ >= graph.due : saved >= cost.compile)) {
+  } else if (graph.amortized || (graph.due != 0 ? now_ >= graph.due : accrued >= cost.compile)) {
     decision = TierDecision::kProgram;
-  } else if (graph.due == 0 && graph.executions > 1 && saved >= share(graph)) {
+  } else if (graph.due == 0 && graph.executions > 1 && accrued >= share(graph)) {
     decision = TierDecision::kInterpretAndCompile;
     graph.due = free_at_ = std::max(now_, free_at_) + cost.compile;
   }
   const bool interpreted = decision != TierDecision::kProgram;
-  if (interpreted) graph.saved = saved;
+  if (interpreted) graph.accrued = accrued;
   now_ += cost.record + (interpreted ? cost.calls : cost.program);
   return decision;
 }

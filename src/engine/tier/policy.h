@@ -54,9 +54,9 @@ struct GraphProfile {
   Cost cost;
   uint64_t number = 0;  // its number, like a program's serial
   uint32_t executions = 0;
-  int64_t saved = 0;                      // time that a program would have saved over its interpreted runs
+  int64_t accrued = 0;                    // time that a program would have saved over its interpreted runs
   int64_t due = 0;                        // when its compile should be done; 0: it hasn't begun
-  bool paid = false;                      // amortized, maybe by an earlier process
+  bool amortized = false;                      // amortized, maybe by an earlier process
   std::shared_ptr<Coming> coming;         // its pending compile, once begun
   std::shared_ptr<const CallsPlan> plan;  // plan of interpreted runs, from the second on
 };

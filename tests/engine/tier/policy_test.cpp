@@ -58,7 +58,7 @@ TEST(Tiers, OneProcessorCompilesWhatWouldHavePaid) {
   EXPECT_EQ(begun, 0);
   EXPECT_LT(count * (cost.calls - cost.program), cost.compile);
   EXPECT_GE((count + 1) * (cost.calls - cost.program), cost.compile);
-  EXPECT_FALSE(takes_calls(graphs, pair())) << "once paid, always";
+  EXPECT_FALSE(takes_calls(graphs, pair())) << "once amortized, always";
 }
 
 TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {

@@ -33,7 +33,7 @@ def test_what_is_met_once_is_not_compiled() -> None:
 
 
 @pytest.mark.host_memory
-def test_a_graph_is_compiled_when_it_has_paid() -> None:
+def test_a_graph_is_compiled_when_that_is_amortized() -> None:
     """The work of these calls is large compared to their compile, and a program does it faster."""
     x = torch.randn(700, 700).to("pjrt")
     expected = (x.cpu() @ x.cpu()).relu()
@@ -334,7 +334,7 @@ def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Pat
     assert compiled == 1
 
 
-def test_a_later_process_finds_it_paid(server: fresh.Server, tmp_path: Path) -> None:
+def test_a_later_process_finds_it_amortized(server: fresh.Server, tmp_path: Path) -> None:
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "1", "TORCH_PJRT_CACHE_DIR": str(tmp_path / "c")}
     (first,) = server.run(fresh.Job(SCRIPT, (STEPS,), environment))
     # If this process awaits the program before the background compile ends, the background thread may store it on disk
