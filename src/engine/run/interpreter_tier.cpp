@@ -82,9 +82,9 @@ LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) 
   if (decision != GraphProfiles::TierDecision::kProgram) {
     if (graph.executions == 1) session_.programs.remember(walk);
     if (decision == GraphProfiles::TierDecision::kInterpretAndCompile) {
-      graph.coming = session_.programs.prepare(walk);
-      graph.coming->program->serial = graph.number;
-      session_.programs.start(*graph.coming);
+      graph.pending = session_.programs.prepare(walk);
+      graph.pending->program->serial = graph.number;
+      session_.programs.start(*graph.pending);
     }
     std::shared_ptr<const CallsPlan> plan = graph.plan;
     if (!plan || !plan->serves(walk)) {
@@ -97,8 +97,8 @@ LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) 
   }
   graph.plan = nullptr;
   std::shared_ptr<Program> program;
-  if (const auto coming = std::exchange(graph.coming, nullptr); coming && coming->program->accepts(walk.numbers)) {
-    program = session_.programs.finish(walk, *coming);
+  if (const auto pending = std::exchange(graph.pending, nullptr); pending && pending->program->accepts(walk.numbers)) {
+    program = session_.programs.finish(walk, *pending);
   }
   if (!program) program = session_.programs.compile(walk);
   program->predicted_ns = graph.cost.record + graph.cost.program;

@@ -167,12 +167,12 @@ void Programs::forget() {
   });
 }
 
-std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_defaults) {
+std::shared_ptr<PendingCompile> Programs::prepare(const graph::Walk& walk, bool with_defaults) {
   make_room();
   const int64_t start = now_ns(), cpu = process_cpu_ns();
-  auto coming = std::make_shared<Coming>();
-  coming->program = std::make_shared<Program>();
-  Program& program = *coming->program;
+  auto pending = std::make_shared<PendingCompile>();
+  pending->program = std::make_shared<Program>();
+  Program& program = *pending->program;
   program.fingerprint = walk.fingerprint;
   program.num_calls = walk.nodes.size();
   pjrt::Client& client = session_.client();
@@ -187,7 +187,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
     const kernels::Claiming claiming(client, with_defaults);
     emitted = emit_program(walk, program.slots, /*with_requirements=*/true, session_.target(), knows);
     program.composites = claiming.all_done();
-    coming->default_kernels = claiming.defaults();
+    pending->default_kernels = claiming.defaults();
     program.kernels = std::move(emitted.kernels);
   }
   if (listener_) listener_(graph::print(walk.results), emitted.text);
@@ -202,40 +202,40 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
   program.collectives = collectives_of(walk);
-  coming->options = compile_options(session_.target(), device, traits_of(walk, emitted.text), client.spans_processes());
-  coming->options.replicas = static_cast<int>(graph::world_size());
-  coming->options.processes = std::move(emitted.processes);
-  coming->text = std::move(emitted.text);
-  coming->prepared_ns = now_ns() - start;
-  coming->prepared_cpu_ns = process_cpu_ns() - cpu;
-  return coming;
+  pending->options = compile_options(session_.target(), device, traits_of(walk, emitted.text), client.spans_processes());
+  pending->options.replicas = static_cast<int>(graph::world_size());
+  pending->options.processes = std::move(emitted.processes);
+  pending->text = std::move(emitted.text);
+  pending->prepared_ns = now_ns() - start;
+  pending->prepared_cpu_ns = process_cpu_ns() - cpu;
+  return pending;
 }
 
-void Programs::start(Coming& coming) {
-  const auto work = [session = &session_, text = coming.text, options = coming.options,
-                     calls = coming.program->num_calls] {
+void Programs::start(PendingCompile& pending) {
+  const auto work = [session = &session_, text = pending.text, options = pending.options,
+                     calls = pending.program->num_calls] {
     return session->compile_text(text, options, calls, Compiling::kInBackground);
   };
-  coming.background.emplace(work);
+  pending.background.emplace(work);
 }
 
-std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& coming) {
+std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, PendingCompile& pending) {
   const int64_t start = now_ns(), cpu = process_cpu_ns();
-  const std::shared_ptr<Program> program = coming.program;
+  const std::shared_ptr<Program> program = pending.program;
   Making making;
   try {
     const auto compile = [&](const BackgroundCompile::Enough& enough) {
-      return session_.compile_text(coming.text, coming.options, walk.nodes.size(), Compiling::kAwaited, enough);
+      return session_.compile_text(pending.text, pending.options, walk.nodes.size(), Compiling::kAwaited, enough);
     };
     const CompiledText compiled =
-        coming.background ? coming.background->result(compile) : compile([] { return false; });
+        pending.background ? pending.background->result(compile) : compile([] { return false; });
     program->executable = compiled.executable;
     making.from_disk = compiled.from_disk;
     (making.from_disk ? session_.metrics.graphs_loaded_from_disk : session_.metrics.graphs_compiled)++;
   } catch (const pjrt::Error& error) {
-    if (!coming.default_kernels.empty() && !error.is_out_of_memory()) {
+    if (!pending.default_kernels.empty() && !error.is_out_of_memory()) {
       // A library's supported cases depend on its version as well, and only its rejection reveals them.
-      TORCH_WARN("XLA refuses a program with ", *coming.default_kernels.begin(),
+      TORCH_WARN("XLA refuses a program with ", *pending.default_kernels.begin(),
                  ", which is compiled with what it stands for instead: ", error.what(),
                  "\nTORCH_PJRT_KERNELS=0 leaves it out at once.");
       return finish(walk, *prepare(walk, /*with_defaults=*/false));
@@ -244,17 +244,17 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
   }
   program->memory_size = program->executable->memory_size();
   program->largest = LargestResult::of(walk, program->memory_size);
-  const int64_t spent = coming.prepared_ns + now_ns() - start;
+  const int64_t spent = pending.prepared_ns + now_ns() - start;
   session_.metrics.compile_ns += spent;
   // The preparation of a background compile took place in an earlier step.
-  const int64_t waited = coming.background ? spent - coming.prepared_ns : spent;
+  const int64_t waited = pending.background ? spent - pending.prepared_ns : spent;
   session_.tell_later({static_cast<double>(waited) * 1e-9, walk.nodes.size()});
   RunLog& log = session_.run_log;
   const auto before = log.is_on() ? cache_.all() : std::vector<std::shared_ptr<Program>>{};
   cache_.insert(walk.hash, program);
   if (log.is_on()) {
     making.seconds = static_cast<double>(spent) * 1e-9;
-    making.cpu_seconds = static_cast<double>(coming.prepared_cpu_ns + process_cpu_ns() - cpu) * 1e-9;
+    making.cpu_seconds = static_cast<double>(pending.prepared_cpu_ns + process_cpu_ns() - cpu) * 1e-9;
     making.description = description_of(*program);
     if (const auto similar = most_similar(*program, before)) making.resembles = description_of(*similar);
     log.made(*program, std::move(making));

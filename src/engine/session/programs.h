@@ -23,7 +23,7 @@ using ProgramListener = std::function<void(const std::string& graph, const std::
 using RunListener = std::function<void(const std::string& stablehlo)>;
 
 // A pending compile.
-struct Coming {
+struct PendingCompile {
   std::shared_ptr<Program> program;  // complete but for its executable
   std::string text;
   pjrt::CompileOptions options;
@@ -54,9 +54,9 @@ class Programs {
   std::shared_ptr<Program> compile(const graph::Walk& walk) { return finish(walk, *prepare(walk)); }
   // Compile in two steps, between which the compile may run in the background. `with_defaults`: use default kernels
   // (Note [Default kernels]).
-  std::shared_ptr<Coming> prepare(const graph::Walk& walk, bool with_defaults = true);
-  void start(Coming& coming);
-  std::shared_ptr<Program> finish(const graph::Walk& walk, Coming& coming);
+  std::shared_ptr<PendingCompile> prepare(const graph::Walk& walk, bool with_defaults = true);
+  void start(PendingCompile& pending);
+  std::shared_ptr<Program> finish(const graph::Walk& walk, PendingCompile& pending);
   std::shared_ptr<Program> find_or_compile(const graph::Walk& walk);
   // Returns texts for every platform, for the CPU, and for this client's platform; the last uses the registered
   // kernels.

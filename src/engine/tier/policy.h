@@ -46,7 +46,7 @@ void set_interprets_growing(bool value);
 // don't. Graphs are then interpreted for good, or compiled at their first run.
 bool stays_in_one_tier();
 
-struct Coming;     // engine/session/programs.h
+struct PendingCompile;     // engine/session/programs.h
 struct CallsPlan;  // engine/run/calls_plan.h
 
 // The profile of a graph that has no program.
@@ -57,7 +57,7 @@ struct GraphProfile {
   int64_t accrued = 0;                    // time that a program would have saved over its interpreted runs
   int64_t due = 0;                        // when its compile should be done; 0: it hasn't begun
   bool amortized = false;                      // amortized, maybe by an earlier process
-  std::shared_ptr<Coming> coming;         // its pending compile, once begun
+  std::shared_ptr<PendingCompile> pending;         // its pending compile, once begun
   std::shared_ptr<const CallsPlan> plan;  // plan of interpreted runs, from the second on
 };
 
