@@ -56,10 +56,10 @@ struct Signature {
   Precisions precisions;                  // requested when it was recorded
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
-  // Counts consecutive intervals between reads that began with this call and were short (Note [At once],
-  // device/start/at_once.h). Guarded by graph_lock(). Valid if `stretches_of` is the number of the current policy.
-  mutable uint8_t short_stretches = 0;
-  mutable uint32_t stretches_of = 0;
+  // Counts consecutive intervals between reads that began with this call and were short (Note [Eager fast path],
+  // device/start/eager_fast_path.h). Guarded by graph_lock(). Valid if `intervals_of` is the number of the current policy.
+  mutable uint8_t short_intervals = 0;
+  mutable uint32_t intervals_of = 0;
 
   std::string file;  // the user's line that first recorded it
   int line = 0;

@@ -17,7 +17,7 @@
 #include "device/services/counters.h"
 #include "device/services/location.h"
 #include "device/services/modes.h"
-#include "device/start/at_once.h"
+#include "device/start/eager_fast_path.h"
 #include "device/start/backward.h"
 #include "device/start/eager.h"
 #include "device/start/optimizer_step.h"
@@ -214,7 +214,7 @@ PYBIND11_MODULE(_C, m) {
       "set_compile_policy",
       [](const std::string& name) {
         engine::set_compile_policy(engine::compile_policy_named(name));
-        device::forget_stretches();
+        device::forget_intervals();
       },
       "Sets when graphs are compiled, by a value of ``TORCH_PJRT_COMPILE``. Raises RuntimeError for any other name.");
   m.def("set_interprets_growing", &engine::set_interprets_growing,

@@ -337,7 +337,7 @@ def test_more_memory_than_there_is(tier: str) -> None:
         )
         assert "Nothing was changed: tensors keep their pending values" in message
         still_works()
-    if tier == "first":  # an interpreted stretch like earlier ones may have run while it was recorded
+    if tier == "first":  # an interpreted interval like earlier ones may have run while it was recorded
         assert torch_pjrt._C.is_pending(p)
     del huge, tall, caught  # the traceback has a reference too
     assert p.tolist() == [2, 2, 2]

@@ -18,7 +18,7 @@
 #include "device/services/engine.h"
 #include "device/services/modes.h"
 #include "device/services/traced_assertions.h"
-#include "device/start/at_once.h"
+#include "device/start/eager_fast_path.h"
 #include "device/start/eager.h"
 #include "device/start/rounds.h"
 #include "device/tensor/access.h"
@@ -40,18 +40,18 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
                           a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg());
 }
 
-// Note [At once]: a write to a part of a storage goes into its memory. `from` is of this device or of the CPU.
-bool copied_at_once(const at::Tensor& self, const at::Tensor& from) {
+// Note [Eager fast path]: a write to a part of a storage goes into its memory. `from` is of this device or of the CPU.
+bool copied_eagerly(const at::Tensor& self, const at::Tensor& from) {
   std::unique_lock lock(graph::graph_lock());
   if (covers_storage(self) || !storage_of(self)->cell.value()) return false;
-  const graph::SignaturePtr first = begins_stretch() ? signature_of_write(self) : nullptr;
-  if (!call_of_stretch(first) || !may_run_at_once()) return false;
+  const graph::SignaturePtr first = begins_interval() ? signature_of_write(self) : nullptr;
+  if (!begin_call(first) || !may_run_eagerly()) return false;
   const std::optional<Shown> to = shown(self);
   const std::optional<Shown> source = is_pjrt(from) ? shown(from) : Shown{{}, &from};
   if (!to || !source || (is_pjrt(from) && !source->leaf)) return false;
   const uint32_t own = source->leaf == to->leaf ? 3 : 2;  // the storage slot, and those here
   if (to->leaf.node.use_count() != own) return false;
-  return run_unlocked(lock, [&] { return engine().copy_at_once(*to, *source); });
+  return run_unlocked(lock, [&] { return engine().copy_eagerly(*to, *source); });
 }
 
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {
@@ -60,7 +60,7 @@ void host_to_device(const at::Tensor& self, const at::Tensor& src) {
     return;
   }
   end_round_before_copy(src.nbytes());
-  if (copied_at_once(self, src)) {
+  if (copied_eagerly(self, src)) {
     counters().host_transfer_bytes += src.nbytes();
     return;
   }
@@ -77,7 +77,7 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
   const auto device = self.device().index();
   at::Tensor expanded = src.sizes() == self.sizes() ? src : src.expand(self.sizes());
   const graph::TypePtr type = dense_type(self);
-  if (copied_at_once(self, expanded)) {
+  if (copied_eagerly(self, expanded)) {
     counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
     return;
   }

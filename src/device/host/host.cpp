@@ -12,7 +12,7 @@
 #include "device/services/engine.h"
 #include "device/services/location.h"
 #include "device/services/modes.h"
-#include "device/start/at_once.h"
+#include "device/start/eager_fast_path.h"
 #include "device/tensor/access.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
@@ -241,14 +241,14 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
   LazyStorage* storage = storage_of(tensor);
   for (bool is_synced = false;; is_synced = true) {
     graph::Value leaf;
-    uint32_t at_once = 0;
+    uint32_t eager_calls = 0;
     {
       std::lock_guard lock(graph::graph_lock());
-      at_once = end_stretch();
+      eager_calls = end_interval();
       if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
       if (storage->cell.value().is_leaf() && storage->cell.value().node->data) leaf = storage->cell.value();
     }
-    if (C10_UNLIKELY(at_once > 0)) engine().count_at_once(at_once, cause, leaf && !is_synced);
+    if (C10_UNLIKELY(eager_calls > 0)) engine().count_eager_calls(eager_calls, cause, leaf && !is_synced);
     if (leaf) return leaf;
     if (C10_UNLIKELY(tracing())) {
       if (graph::Value known = value_in_trace(tensor)) return known;

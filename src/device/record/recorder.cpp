@@ -22,7 +22,7 @@
 #include "device/services/modes.h"
 #include "device/services/warnings.h"
 #include "device/sized/sized.h"
-#include "device/start/at_once.h"
+#include "device/start/eager_fast_path.h"
 #include "device/start/eager.h"
 #include "device/tensor/access.h"
 #include "device/tensor/generator.h"
@@ -243,12 +243,12 @@ void push_returns(const Operator& op, const Plan& plan, Results& results, torch:
   for (c10::IValue& value : returns) stack.push_back(std::move(value));
 }
 
-// Runs the call immediately (Note [At once]). Returns false, and does nothing, if it must be recorded. Releases
+// Runs the call immediately (Note [Eager fast path]). Returns false, and does nothing, if it must be recorded. Releases
 // `lock` meanwhile.
-bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& numbers, Results& results,
+bool run_eagerly(const Plan& plan, const Arguments& arguments, const Numbers& numbers, Results& results,
                  std::unique_lock<std::mutex>& lock) {
   const graph::Signature& s = plan.signature;
-  if (plan.resizes || !may_run_at_once()) return false;
+  if (plan.resizes || !may_run_eagerly()) return false;
   c10::SmallVector<Shown, 4> operands;
   c10::SmallVector<Value, 4> given;
   for (const at::Tensor* tensor : arguments.operands) {
@@ -261,7 +261,7 @@ bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& nu
     const Value& leaf = operands[write.operand].leaf;
     if (leaf && leaf.node.use_count() != 2) return false;
   }
-  if (!run_unlocked(lock, [&] { return engine().run_at_once(s, operands, numbers, given); })) return false;
+  if (!run_unlocked(lock, [&] { return engine().run_eagerly(s, operands, numbers, given); })) return false;
   const auto fresh = static_cast<uint32_t>(s.results.size() - plan.writes.size());
   for (uint32_t i = 0; i < fresh; ++i) {
     results.push_back(make_tensor(s.results[i], arguments.device));
@@ -286,7 +286,7 @@ void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Re
             std::unique_lock<std::mutex> lock) {
   Numbers numbers = take_numbers(plan, arguments);
   const bool is_done =
-      C10_UNLIKELY(call_of_stretch(&plan.signature)) && run_at_once(plan, arguments, numbers, results, lock);
+      C10_UNLIKELY(begin_call(&plan.signature)) && run_eagerly(plan, arguments, numbers, results, lock);
   const uint32_t nodes = is_done ? 0 : emit(plan, arguments, numbers, results);
   lock.unlock();
   if (op.counts_lists) count_writes(arguments);

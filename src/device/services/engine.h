@@ -74,11 +74,11 @@ class Engine {
   // Runs a call on leaves immediately, with the kernel that would run it later, if the values exist in the host's
   // memory and all are small. `results`: leaves, in the signature's order; none if the call has written into its
   // operand's own. Returns false, and does nothing, if it can't. Not under graph_lock().
-  virtual bool run_at_once(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
+  virtual bool run_eagerly(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
                            c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) = 0;
   // Copies `from`, a CPU tensor where `shown` has none, into the part of its storage that `to` is. Returns false, and
-  // changes nothing, where run_at_once() would. Not under graph_lock().
-  virtual bool copy_at_once(const Shown& to, const Shown& from) = 0;
+  // changes nothing, where run_eagerly() would. Not under graph_lock().
+  virtual bool copy_eagerly(const Shown& to, const Shown& from) = 0;
   // Returns whether PyTorch's CPU kernels run calls on the device's own memory now. They don't if graphs are compiled
   // when they are first seen, or if an observer is notified of each graph.
   virtual bool runs_kernels() = 0;
@@ -89,7 +89,7 @@ class Engine {
   virtual void run_kernel(c10::ArrayRef<graph::Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
                           c10::SmallVectorImpl<graph::Value>& results) = 0;
   // Counts calls that have run immediately and are read now, like a sync that found nothing left to do.
-  virtual void count_at_once(uint32_t calls, const char* cause, bool is_all) = 0;
+  virtual void count_eager_calls(uint32_t calls, const char* cause, bool is_all) = 0;
   // Returns a leaf with a pending value that depends on data alone, on no placeholder and no random draw; otherwise
   // empty. The value stays pending. Not under graph_lock().
   virtual graph::Value known(const graph::Value& value) = 0;

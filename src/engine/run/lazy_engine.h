@@ -32,13 +32,13 @@ class LazyEngine final : public device::Engine {
   bool is_host_memory() override { return session_.client().is_host_memory(); }
   at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) override;
   bool is_same_on_all_ranks(const graph::Value& leaf) override;
-  bool run_at_once(const graph::Signature& signature, c10::ArrayRef<device::Shown> operands,
+  bool run_eagerly(const graph::Signature& signature, c10::ArrayRef<device::Shown> operands,
                    c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) override;
-  bool copy_at_once(const device::Shown& to, const device::Shown& from) override;
-  bool runs_kernels() override { return may_run_at_once(); }
+  bool copy_eagerly(const device::Shown& to, const device::Shown& from) override;
+  bool runs_kernels() override { return may_run_eagerly(); }
   void run_kernel(c10::ArrayRef<graph::Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
                   c10::SmallVectorImpl<graph::Value>& results) override;
-  void count_at_once(uint32_t calls, const char* cause, bool is_all) override;
+  void count_eager_calls(uint32_t calls, const char* cause, bool is_all) override;
   graph::Value known(const graph::Value& value) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
@@ -66,7 +66,7 @@ class LazyEngine final : public device::Engine {
   };
 
   // The working memory of a call on the eager fast path.
-  struct AtOnce {
+  struct FastPath {
     bool busy = false;
     graph::NodePtr node;  // nobody else holds it
     std::vector<at::Tensor> operands, results;
@@ -100,8 +100,8 @@ class LazyEngine final : public device::Engine {
   };
   // Decides how a graph without a program runs: interpreted, which may begin its compile, or as its compiled program.
   Chosen interpreted_or_compiled(const graph::Walk& walk);
-  // Returns true if the eager fast path is enabled (Note [At once]).
-  bool may_run_at_once();
+  // Returns true if the eager fast path is enabled (Note [Eager fast path]).
+  bool may_run_eagerly();
   struct OneCall {
     const graph::Signature& signature;
     c10::ArrayRef<device::Shown> operands;
@@ -109,7 +109,7 @@ class LazyEngine final : public device::Engine {
     c10::SmallVectorImpl<graph::Value>& results;
   };
   at::Tensor shown_memory(const device::Shown& shown);
-  bool run_at_once(const OneCall& one);  // call under the session's lock
+  bool run_eagerly(const OneCall& one);  // call under the session's lock
   // Interprets a graph. Returns the bytes copied between host and device, or nothing if PyTorch lacks memory and
   // nothing changed.
   std::optional<uint64_t> run_calls(const graph::Walk& walk, const CallsPlan& plan);
@@ -162,7 +162,7 @@ class LazyEngine final : public device::Engine {
   GraphProfiles profiles_;
   Forms forms_;
   int running_ = 0;  // nesting depth of syncs
-  AtOnce at_once_;
+  FastPath fast_path_;
   Sync sync_;  // reused, so that known graphs allocate nothing here
 };
 

@@ -33,7 +33,7 @@ Values matrix(Emit& e, const Call& c, std::string_view a, std::string_view b) {
 
 // Returns beta * self + alpha * a · b from one call that rounds once, or nothing where `plus` must add them.
 template <const Product& by>
-std::optional<Values> at_once(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
+std::optional<Values> in_one_call(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   const ElementType element = a.element();
   if constexpr (by.plus == nullptr) return {};
   if (element != e.element(c.result()) || !hlo::is_float(element) || b.element() != element) return {};
@@ -120,7 +120,7 @@ Values vdot_on_cpu(Emit& e, const Call& c) {
 template <const Product& by>
 Values addmm(Emit& e, const Call& c) {
   const Value a = c.tensor("mat1"), b = c.tensor("mat2");
-  if (auto sum = at_once<by>(e, c, a, b, {{}, {}, {1}, {0}})) return *sum;
+  if (auto sum = in_one_call<by>(e, c, a, b, {{}, {}, {1}, {0}})) return *sum;
   return plus(e, c, product<by>(e, c, a, b, {{}, {}, {1}, {0}}));
 }
 
@@ -174,7 +174,7 @@ Values addmv(Emit& e, const Call& c) {
 template <const Product& by>
 Values baddbmm(Emit& e, const Call& c) {
   const Value a = c.tensor("batch1"), b = c.tensor("batch2");
-  if (auto sum = at_once<by>(e, c, a, b, {{0}, {0}, {2}, {1}})) return *sum;
+  if (auto sum = in_one_call<by>(e, c, a, b, {{0}, {0}, {2}, {1}})) return *sum;
   return plus(e, c, product<by>(e, c, a, b, {{0}, {0}, {2}, {1}}));
 }
 

@@ -17,7 +17,7 @@
 
 namespace tpjrt::engine {
 
-// The number of elements up to which a call may execute immediately (Note [At once]).
+// The number of elements up to which a call may execute immediately (Note [Eager fast path]).
 inline constexpr int64_t kFewElements = 1 << 12;
 
 class KernelCall {
@@ -43,7 +43,7 @@ class KernelCall {
   // Returns true if it may fail because of its operands' data, or because PyTorch has no kernel for it.
   bool may_fail() const { return way_ > Way::kWrite && (refused_ || !kernel_ || may_fail_halfway_); }
 
-  // Returns true for a kernel on few elements that leaves its operands unchanged if it fails (Note [At once]).
+  // Returns true for a kernel on few elements that leaves its operands unchanged if it fails (Note [Eager fast path]).
   bool is_small() const {
     const bool is_of_host = way_ == Way::kHostKernel && !signature_.random && signature_.mutated.empty();
     return is_small_ && way() != Way::kNone && (is_of_host || !may_fail());

@@ -159,21 +159,21 @@ void multiply_all(const at::Tensor& x, const at::Tensor& b, bool transposed, con
   const auto* factors = x.const_data_ptr<float>();
   const auto* addends = other ? other->const_data_ptr<Element>() : nullptr;
   auto* results = result.mutable_data_ptr<Element>();
-  const int64_t at_once = Instructions::here().most(), groups = (columns + kGroup - 1) / kGroup;
+  const int64_t together = Instructions::here().most(), groups = (columns + kGroup - 1) / kGroup;
   const auto multiply = Instructions::here().avx512 ? avx512::multiply<Element> : avx2::multiply<Element>;
   // The part of the matrix that is read once per group of rows stays in the L2 cache.
-  const int64_t most = transposed && rows > at_once ? kGroup : kBlock;
+  const int64_t most = transposed && rows > together ? kGroup : kBlock;
   constexpr int64_t kWork = 1 << 18;  // multiplications that are worth a thread
   const int64_t grain = std::max<int64_t>(1, kWork / std::max<int64_t>(1, rows * depth * kGroup));
   at::parallel_for(0, x.size(0) * groups, grain, [&](int64_t from, int64_t to) {
-    std::vector<float> sums(static_cast<size_t>(at_once * std::min(columns, most)));
+    std::vector<float> sums(static_cast<size_t>(together * std::min(columns, most)));
     for (int64_t next = from; from < to; from = next) {
       const int64_t one = from / groups, begin = from % groups * kGroup;
       next = std::min({to, from + most / kGroup, (one + 1) * groups});
       const int64_t width = std::min(columns - begin, (next - from) * kGroup);
       const Element* matrix = w + one * depth * columns + begin * (transposed ? depth : 1);
-      for (int64_t row = 0; row < rows; row += at_once) {
-        const int64_t count = std::min(at_once, rows - row);
+      for (int64_t row = 0; row < rows; row += together) {
+        const int64_t count = std::min(together, rows - row);
         multiply(matrix, transposed, columns, factors + (one * padded + row) * depth, count, depth, width, sums.data());
         for (int64_t r = 0; r < count; ++r) {
           const int64_t place = (one * rows + row + r) * columns + begin;

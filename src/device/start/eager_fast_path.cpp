@@ -1,5 +1,5 @@
-// See Note [At once].
-#include "device/start/at_once.h"
+// See Note [Eager fast path].
+#include "device/start/eager_fast_path.h"
 
 #include <c10/util/ScopeExit.h>
 
@@ -17,52 +17,52 @@ namespace {
 constexpr uint8_t kLeastReads = 8;
 constexpr uint32_t kMostCalls = 8;
 
-struct Stretch {
+struct Interval {
   graph::SignaturePtr first = nullptr;
   uint32_t calls = 0, ran = 0;
-  bool at_once = false;
+  bool eager_calls = false;
 };
-thread_local Stretch stretch;
+thread_local Interval interval;
 std::atomic<uint32_t> policies = 0;  // how often a policy was set
 
 }  // namespace
 
-bool begins_stretch() { return stretch.first == nullptr; }
+bool begins_interval() { return interval.first == nullptr; }
 
-bool call_of_stretch(graph::SignaturePtr signature) {
-  Stretch& s = stretch;
+bool begin_call(graph::SignaturePtr signature) {
+  Interval& s = interval;
   if (!s.first) {
     const uint32_t policy = policies;
-    if (std::exchange(signature->stretches_of, policy) != policy) signature->short_stretches = 0;
-    s = {signature, 0, 0, signature->short_stretches >= kLeastReads};
+    if (std::exchange(signature->intervals_of, policy) != policy) signature->short_intervals = 0;
+    s = {signature, 0, 0, signature->short_intervals >= kLeastReads};
   }
   if (++s.calls > kMostCalls) {
-    s.at_once = false;
-    s.first->short_stretches = 0;
+    s.eager_calls = false;
+    s.first->short_intervals = 0;
   }
-  return s.at_once;
+  return s.eager_calls;
 }
 
-bool may_run_at_once() { return !eager() && !tracing() && !stays_lazy() && !seal() && !WriteWatcher::is_there(); }
+bool may_run_eagerly() { return !eager() && !tracing() && !stays_lazy() && !seal() && !WriteWatcher::is_there(); }
 
 bool run_unlocked(std::unique_lock<std::mutex>& lock, c10::function_ref<bool()> run) {
   lock.unlock();
   const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });
   const bool ran = run();
-  stretch.ran += ran;
+  interval.ran += ran;
   return ran;
 }
 
-uint32_t end_stretch() {
-  const Stretch ended = std::exchange(stretch, {});
+uint32_t end_interval() {
+  const Interval ended = std::exchange(interval, {});
   const bool is_short = ended.first && ended.calls <= kMostCalls;
-  if (is_short && ended.first->short_stretches < kLeastReads) ++ended.first->short_stretches;
+  if (is_short && ended.first->short_intervals < kLeastReads) ++ended.first->short_intervals;
   return ended.ran;
 }
 
-void forget_stretches() {
+void forget_intervals() {
   ++policies;
-  stretch = {};
+  interval = {};
 }
 
 }  // namespace tpjrt::device

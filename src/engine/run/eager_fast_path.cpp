@@ -1,4 +1,4 @@
-// Runs single calls while they are recorded (Note [At once], device/start/at_once.h).
+// Runs single calls while they are recorded (Note [Eager fast path], device/start/eager_fast_path.h).
 #include <ATen/Context.h>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
@@ -34,7 +34,7 @@ KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Numb
 
 // Returns true unless a setting forbids it for all calls. Listeners that get each run, or each call in its place,
 // expect graphs.
-bool LazyEngine::may_run_at_once() {
+bool LazyEngine::may_run_eagerly() {
   const bool compiles_first = compile_policy() == CompilePolicy::kFirst || device::strict();
   return started() && !in_forked_child() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
          !session_.programs.tells_of_runs() && !at::hasCallbacks() && session_.client().is_host_memory();
@@ -60,17 +60,17 @@ at::Tensor LazyEngine::shown_memory(const Shown& shown) {
                      t.storage_offset());
 }
 
-bool LazyEngine::run_at_once(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
+bool LazyEngine::run_eagerly(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
                              c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<Value>& results) {
-  if (!may_run_at_once()) return false;
+  if (!may_run_eagerly()) return false;
   const OneCall call{signature, operands, numbers, results};
   bool ran = false;
-  session_.exclusively([this, &call, &ran] { ran = run_at_once(call); });
+  session_.exclusively([this, &call, &ran] { ran = run_eagerly(call); });
   return ran;
 }
 
-bool LazyEngine::copy_at_once(const Shown& to, const Shown& from) {
-  if (to.tensor->numel() > kFewElements || !may_run_at_once()) return false;
+bool LazyEngine::copy_eagerly(const Shown& to, const Shown& from) {
+  if (to.tensor->numel() > kFewElements || !may_run_eagerly()) return false;
   bool ran = false;
   session_.exclusively([&] {
     if (!is_at_hand(to.leaf, /*writes=*/true) || (from.leaf && !is_at_hand(from.leaf, /*writes=*/false))) return;
@@ -83,7 +83,7 @@ bool LazyEngine::copy_at_once(const Shown& to, const Shown& from) {
   return ran;
 }
 
-bool LazyEngine::run_at_once(const OneCall& one) {
+bool LazyEngine::run_eagerly(const OneCall& one) {
   const graph::Signature& signature = one.signature;
   KernelCall& call = call_of(signature, one.numbers);
   if (!call.is_small() || signature.composites) return false;
@@ -91,7 +91,7 @@ bool LazyEngine::run_at_once(const OneCall& one) {
     const Shown& operand = one.operands[i];
     if (operand.leaf && !is_at_hand(operand.leaf, call.writes(i))) return false;
   }
-  AtOnce& work = at_once_;
+  FastPath& work = fast_path_;
   if (work.busy) return false;  // a Python kernel records calls of its own
   work.busy = true;
   if (!work.node) work.node = c10::make_intrusive<graph::Node>(&signature, 0);
@@ -189,7 +189,7 @@ void LazyEngine::run_kernel(c10::ArrayRef<Value> leaves, KernelOnMemory kernel, 
   });
 }
 
-void LazyEngine::count_at_once(uint32_t calls, const char* cause, bool is_all) {
+void LazyEngine::count_eager_calls(uint32_t calls, const char* cause, bool is_all) {
   session_.metrics.nodes_executed += calls;
   if (!is_all) return;
   session_.metrics.count_sync(cause);

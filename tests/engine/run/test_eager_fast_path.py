@@ -1,4 +1,4 @@
-"""Calls whose next scalar is read soon run on the eager fast path (Note [At once])."""
+"""Calls whose next scalar is read soon run on the eager fast path (Note [Eager fast path])."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ WRITES: list[Callable[[torch.Tensor, torch.Tensor, int], object]] = [
 
 
 def drawn(device: str) -> list[float]:
-    """Random programs of short stretches: views, writes to them and reads, in one order for both devices."""
+    """Random programs of short intervals: views, writes to them and reads, in one order for both devices."""
     draw = random.Random(0)
     seen: list[float] = []
     for _ in range(40):
@@ -214,7 +214,7 @@ def test_autograd_sees_a_write_to_a_part() -> None:
             loss.backward()
 
 
-def test_a_stretch_that_becomes_long_is_recorded() -> None:
+def test_an_interval_that_becomes_long_is_recorded() -> None:
     x = torch.ones(8).to(DEVICE)
     for _ in range(10):
         (x * 2).sum().item()
