@@ -25,7 +25,7 @@
 #include "device/services/telling.h"
 #include "device/services/traced_assertions.h"
 #include "device/start/eager.h"
-#include "device/start/rounds.h"
+#include "device/start/iterations.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/host_memory.h"
 #include "engine/program/progress.h"

@@ -21,7 +21,7 @@
 #include "device/start/backward.h"
 #include "device/start/eager.h"
 #include "device/start/optimizer_step.h"
-#include "device/start/rounds.h"
+#include "device/start/iterations.h"
 #include "device/tensor/access.h"
 #include "device/tensor/current_device.h"
 #include "device/tensor/generator.h"
@@ -336,7 +336,7 @@ PYBIND11_MODULE(_C, m) {
         } end;
         if (parameters.empty()) return;
         engine.sync(cells_of(parameters), "optimizer step");
-        device::end_round_after_step();
+        device::end_iteration_after_step();
       },
       "Marks the end of an optimizer's step, and starts the work that its parameters depend on.");
   m.def(

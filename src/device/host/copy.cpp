@@ -20,7 +20,7 @@
 #include "device/services/traced_assertions.h"
 #include "device/start/eager_fast_path.h"
 #include "device/start/eager.h"
-#include "device/start/rounds.h"
+#include "device/start/iterations.h"
 #include "device/tensor/access.h"
 #include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
@@ -59,7 +59,7 @@ void host_to_device(const at::Tensor& self, const at::Tensor& src) {
     self.fill_(src.to(self.scalar_type()).item());  // a number of the graph instead of a transfer
     return;
   }
-  end_round_before_copy(src.nbytes());
+  end_iteration_before_copy(src.nbytes());
   if (copied_eagerly(self, src)) {
     counters().host_transfer_bytes += src.nbytes();
     return;
@@ -155,7 +155,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
-  end_round_before_read(storage_of(self)->cell);
+  end_iteration_before_read(storage_of(self)->cell);
   if (C10_UNLIKELY(tracing()) && !value_in_trace(self)) {
     if (const std::optional<bool> truth = assumed_truth(self)) return *truth;
   }

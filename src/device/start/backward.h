@@ -24,7 +24,7 @@ class Backward {
   const bool was_multithreaded_;
 };
 
-// Returns whether a backward runs in this thread. Its copies and reads end no round (Note [Rounds]).
+// Returns whether a backward runs in this thread. Its copies and reads end no iteration (Note [Loop iterations]).
 bool in_backward();
 
 }  // namespace tpjrt::device

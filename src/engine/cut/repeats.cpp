@@ -21,7 +21,7 @@ constexpr size_t kSegment = 48;      // least calls of a segment: starting a pro
 constexpr size_t kLeastSaved = 200;  // calls that need not be compiled
 constexpr size_t kMuchSaved = 1000;  // calls; above this, leaves that nobody else holds don't matter
 constexpr size_t kWorthACut = 4;     // calls saved for each call between segments
-constexpr std::array<size_t, 2> kRounds{16, 4};  // least iterations of a run, in order of preference
+constexpr std::array<size_t, 2> kIterations{16, 4};  // least iterations of a run, in order of preference
 constexpr size_t kWindow = 16;                   // calls that are hashed together
 constexpr size_t kDistances = 8;                 // distances that are tried as periods
 
@@ -84,48 +84,48 @@ std::vector<size_t> common_distances(const Sequence& sequence, size_t first, siz
 // leaves of their own.
 bool is_loop(const Sequence& sequence, const Run& run) {
   constexpr size_t kShared = ~size_t{0};
-  const size_t rounds = run.length() / run.period;
+  const size_t iterations = run.length() / run.period;
   std::unordered_map<const Node*, size_t> reader;   // for each leaf its only iteration
   std::unordered_map<const Node*, size_t> earlier;  // for each value computed earlier its only iteration
   std::unordered_map<const Node*, size_t> maker;    // for each node its iteration
   size_t own = 0, shared = 0, linked = 0;
-  const auto comes_from = [&](const Node& node, size_t round) {
-    const auto made_in_round = [&](const Node* one) {
+  const auto comes_from = [&](const Node& node, size_t iteration) {
+    const auto made_in_iteration = [&](const Node* one) {
       const auto it = maker.find(one);
-      return it != maker.end() && it->second == round;
+      return it != maker.end() && it->second == iteration;
     };
-    return made_in_round(&node) || std::any_of(node.operands.begin(), node.operands.end(), [&](const Value& operand) {
-             return !maker.contains(&node) && made_in_round(operand.node.get());  // through a rare call
+    return made_in_iteration(&node) || std::any_of(node.operands.begin(), node.operands.end(), [&](const Value& operand) {
+             return !maker.contains(&node) && made_in_iteration(operand.node.get());  // through a rare call
            });
   };
   for (size_t i = run.first; i < run.last; ++i) {
-    const size_t round = (i - run.first) / run.period;
-    maker.emplace(&sequence.node(i), round);
+    const size_t iteration = (i - run.first) / run.period;
+    maker.emplace(&sequence.node(i), iteration);
     for (const Value& operand : sequence.node(i).operands) {
-      if (!operand.is_leaf()) linked += comes_from(*operand.node, round - 1);
+      if (!operand.is_leaf()) linked += comes_from(*operand.node, iteration - 1);
       if (maker.contains(operand.node.get())) continue;
-      const auto [it, is_new] = (operand.is_leaf() ? reader : earlier).try_emplace(operand.node.get(), round);
-      if (!is_new && it->second != round) it->second = kShared;
+      const auto [it, is_new] = (operand.is_leaf() ? reader : earlier).try_emplace(operand.node.get(), iteration);
+      if (!is_new && it->second != iteration) it->second = kShared;
     }
   }
-  for (const auto& [leaf, round] : reader) {
-    if (round == kShared) {
+  for (const auto& [leaf, iteration] : reader) {
+    if (iteration == kShared) {
       ++shared;
     } else {
       own += run.saved() < kMuchSaved || !sequence.kept.contains(leaf);
     }
   }
-  if (shared > 0) return own <= shared * rounds;
+  if (shared > 0) return own <= shared * iterations;
   // Iterations may read rows of a value that was computed earlier. Then nearly everything else that they read from
   // before is shared by all of them.
   const size_t common =
       std::count_if(earlier.begin(), earlier.end(), [](const auto& e) { return e.second == kShared; });
-  const bool reads_rows = common > 0 && (earlier.size() - common) * 2 < rounds;
-  return own * 2 < rounds && (linked * 2 >= rounds || reads_rows);
+  const bool reads_rows = common > 0 && (earlier.size() - common) * 2 < iterations;
+  return own * 2 < iterations && (linked * 2 >= iterations || reads_rows);
 }
 
-// Returns the run in [first, last) that saves most and has at least `rounds` iterations.
-Run best_run(const Sequence& sequence, size_t first, size_t last, size_t rounds) {
+// Returns the run in [first, last) that saves most and has at least `iterations` iterations.
+Run best_run(const Sequence& sequence, size_t first, size_t last, size_t iterations) {
   Run best;
   for (const size_t period : common_distances(sequence, first, last)) {
     Run run{first, first, period};
@@ -134,7 +134,7 @@ Run best_run(const Sequence& sequence, size_t first, size_t last, size_t rounds)
         run.last = i + 1;
         continue;
       }
-      const bool enough = run.length() >= rounds * period && run.saved() >= kLeastSaved;
+      const bool enough = run.length() >= iterations * period && run.saved() >= kLeastSaved;
       if (enough && run.saved() > best.saved() && is_loop(sequence, run)) best = run;
       run = {i + 1 - period, i + 1 - period, period};
     }
@@ -243,7 +243,7 @@ class Cutter {
 void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<Run>& runs) {
   if (last - first < kLeastSaved) return;
   Run run;
-  for (size_t i = 0; i < kRounds.size() && run.length() == 0; ++i) run = best_run(sequence, first, last, kRounds[i]);
+  for (size_t i = 0; i < kIterations.size() && run.length() == 0; ++i) run = best_run(sequence, first, last, kIterations[i]);
   if (run.length() == 0) return;
   find_runs(sequence, first, run.first, runs);
   runs.push_back(run);
@@ -253,7 +253,7 @@ void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<
 }  // namespace
 
 graph::PartOfNode find_repeats(const graph::Walk& walk) {
-  for (const size_t least : kRounds) {
+  for (const size_t least : kIterations) {
     const Sequence sequence(walk, least);
     std::vector<Run> runs;
     find_runs(sequence, 0, sequence.frequent.size(), runs);

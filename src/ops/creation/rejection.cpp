@@ -14,7 +14,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // The draws of one iteration, from a key of its own.
-struct Round {
+struct Attempt {
   Emit& e;
   const Call& call;
   const Type& type;
@@ -37,7 +37,7 @@ Value any_of(Emit& e, const Value& predicates) {
 
 // Returns the first accepted proposal for each element that is `open`, and 0 for the others.
 Expression until_accepted(const Call& c, const Expression& open, const Type& type,
-                          const std::function<Proposal(const Round& round)>& propose) {
+                          const std::function<Proposal(const Attempt& attempt)>& propose) {
   Emit& e = *open.e;
   if (type.elements() == 0) return {&e, e.zeros(type)};
   Value& key = e.drawn_from(c.rng_key);
@@ -67,8 +67,8 @@ Expression gamma(const Call& c, const Expression& alpha) {
   const Type type = alpha.value.type;
   const Expression possible = (alpha > 0) & is_finite(alpha), small = alpha < 1;
   const Expression d = where(possible, where(small, alpha + 1, alpha), 1) - 1.0 / 3, step = 1 / sqrt(d * 9);
-  const Expression cube = until_accepted(c, possible, type, [&](const Round& round) -> Proposal {
-    const Expression x = round.normal(), root = 1 + step * x, u = round.above_zero();
+  const Expression cube = until_accepted(c, possible, type, [&](const Attempt& attempt) -> Proposal {
+    const Expression x = attempt.normal(), root = 1 + step * x, u = attempt.above_zero();
     const Expression v = root * root * root, positive = root > 0, safe = where(positive, v, 1);
     const Expression bound = x * x * 0.5 + d * (1 - safe + log(safe));
     return {positive & (log(u) < bound), v};
@@ -129,8 +129,8 @@ struct Hat {
   struct Try {
     Expression k, distance, v;
   };
-  Try propose(const Round& round) const {
-    const Expression u = round.uniform() - 0.5, v = round.above_zero(), distance = maximum(0.5 - abs(u), 1e-300);
+  Try propose(const Attempt& attempt) const {
+    const Expression u = attempt.uniform() - 0.5, v = attempt.above_zero(), distance = maximum(0.5 - abs(u), 1e-300);
     return {floor((2 * a / distance + b) * u + center), distance, v};
   }
   // Returns the logarithm of the hat over the proposal.
@@ -152,8 +152,8 @@ Values poisson(Emit& e, const Call& c) {
   const Expression b = 0.931 + 2.53 * sqrt(large), a = 0.02483 * b - 0.059;
   const Hat hat{a, b, large + 0.43};
   const Expression scale = 1.1239 + 1.1328 / (b - 3.4), box = 0.9277 - 3.6224 / (b - 2), logarithm = log(large);
-  const Expression drawn = until_accepted(c, many, rate.value.type, [&](const Round& round) -> Proposal {
-    const Hat::Try t = hat.propose(round);
+  const Expression drawn = until_accepted(c, many, rate.value.type, [&](const Attempt& attempt) -> Proposal {
+    const Hat::Try t = hat.propose(attempt);
     const Expression k = maximum(t.k, 0);
     const Expression inside = (t.distance >= 0.07) & (t.v <= box) & (t.k >= 0);
     const Expression possible = (t.k >= 0) & ((t.distance >= 0.013) | (t.v <= t.distance));
@@ -194,8 +194,8 @@ Values binomial(Emit& e, const Call& c) {
   const Hat hat{a, b, large * q + 0.5};
   const Expression scale = (2.83 + 5.1 / b) * spread, box = 0.92 - 4.2 / b, ratio = q / (1 - q);
   const Expression mode = floor((large + 1) * q);
-  const Expression drawn = until_accepted(c, many, count.value.type, [&](const Round& round) -> Proposal {
-    const Hat::Try t = hat.propose(round);
+  const Expression drawn = until_accepted(c, many, count.value.type, [&](const Attempt& attempt) -> Proposal {
+    const Hat::Try t = hat.propose(attempt);
     const Expression possible = (t.k >= 0) & (t.k <= large), k = where(possible, t.k, mode), rest = large - k;
     const Expression bound = (mode + 0.5) * log((mode + 1) / (ratio * (large - mode + 1))) +
                              (large + 1) * log((large - mode + 1) / (rest + 1)) +

@@ -12,7 +12,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // Series and fraction take some multiple of sqrt(a) iterations where x is near a. From this a on, Temme's expansion
 // is exact to 1e-12.
 constexpr double kLarge = 20000;
-constexpr int64_t kMostRounds = 4000;
+constexpr int64_t kMostIterations = 4000;
 
 Expression lgamma(const Expression& x) { return x.unary("chlo.lgamma"); }
 Expression erfc(const Expression& x) { return x.unary("chlo.erfc"); }
@@ -27,10 +27,10 @@ Expression density(const Expression& a, const Expression& x) {
   return where(a > 100, stirling, plain);
 }
 
-using Round = std::function<Values(const Expression& n, const std::vector<Expression>& state)>;
+using Iteration = std::function<Values(const Expression& n, const std::vector<Expression>& state)>;
 
 // Iterates until the first value of the state is false everywhere.
-std::vector<Expression> rounds(const std::vector<Expression>& initial, const Round& round) {
+std::vector<Expression> iterate(const std::vector<Expression>& initial, const Iteration& iteration) {
   Emit& e = *initial[0].e;
   const Type counter{ElementType::kS32, {}};
   const auto in_each = [&](const Value& n) {
@@ -41,13 +41,13 @@ std::vector<Expression> rounds(const std::vector<Expression>& initial, const Rou
   const Values end = e.while_loop(
       state,
       [&](const Values& now) -> Values {
-        const Value few = e.compare(hlo::Comparison::kLt, now[0], e.constant(kMostRounds, counter));
+        const Value few = e.compare(hlo::Comparison::kLt, now[0], e.constant(kMostIterations, counter));
         return {e.binary("and", any({&e, now[1]}), few)};
       },
       [&](const Values& now) -> Values {
         std::vector<Expression> expressions;
         for (size_t i = 1; i < now.size(); ++i) expressions.push_back({&e, now[i]});
-        Values next = round(in_each(now[0]), expressions);
+        Values next = iteration(in_each(now[0]), expressions);
         next.insert(next.begin(), e.add(now[0], e.ones(counter)));
         return next;
       });
@@ -61,7 +61,7 @@ constexpr double kEpsilon = 1e-16;
 // Returns the sum over n of x^n / ((a + 1) ... (a + n)); P is the density times it.
 Expression series(const Expression& open, const Expression& a, const Expression& x) {
   const Expression one = a.number(1);
-  return rounds({open, one, one}, [&](const Expression& n, const std::vector<Expression>& now) -> Values {
+  return iterate({open, one, one}, [&](const Expression& n, const std::vector<Expression>& now) -> Values {
     const Expression term = now[1] * (x / (a + n)), sum = now[2] + term;
     return {(now[0] & (term > sum * kEpsilon)).value, term.value, sum.value};
   })[2];
@@ -71,7 +71,7 @@ Expression series(const Expression& open, const Expression& a, const Expression&
 Expression fraction(const Expression& open, const Expression& a, const Expression& x) {
   const Expression b = x + 1 - a, tiny = a.number(1e-300);
   const Expression start = 1 / where(b == 0, tiny, b);
-  return rounds({open, b, a.number(1e300), start, start},
+  return iterate({open, b, a.number(1e300), start, start},
                 [&](const Expression& n, const std::vector<Expression>& now) -> Values {
                   const Expression numerator = -(n * (n - a)), next_b = now[1] + 2;
                   const Expression d_sum = numerator * now[3] + next_b, c_sum = next_b + numerator / now[2];

@@ -25,14 +25,14 @@ Expression recurrence(const Expression& y, const Expression& n, const Expression
                       const Expression& skipped) {
   Emit& e = *y.e;
   const auto lift = [&](const Value& value) { return Expression{&e, value}; };
-  const Expression rounds = where(skipped, n.number(0), n), zero = n.number(0);
+  const Expression iterations = where(skipped, n.number(0), n), zero = n.number(0);
   const Value one = e.constant(1, Type{n.value.element(), {}});
   const auto in_each = [&](const Value& k) { return lift(e.broadcast_to(k, n.value.dims())); };
   const Values end = e.while_loop(
       {one, zero.number(1).value, first.value},
-      [&](const Values& state) -> Values { return {any(in_each(state[0]) < rounds)}; },
+      [&](const Values& state) -> Values { return {any(in_each(state[0]) < iterations)}; },
       [&](const Values& state) -> Values {
-        const Expression k = in_each(state[0]), p = lift(state[1]), q = lift(state[2]), more = k < rounds;
+        const Expression k = in_each(state[0]), p = lift(state[1]), q = lift(state[2]), more = k < iterations;
         const Expression r = next(k, y, p, q);
         return {e.add(state[0], e.ones(state[0].type)), where(more, q, p).value, where(more, r, q).value};
       });

@@ -10,7 +10,7 @@
 namespace tpjrt::ops {
 namespace {
 
-constexpr int kRounds = 24;  // iterations of a loop that ends by a tolerance: enough for these functions in f64
+constexpr int kIterations = 24;  // iterations of a loop that ends by a tolerance: enough for these functions in f64
 
 // A comparison of an expression with a number.
 struct Question {
@@ -27,7 +27,7 @@ struct Trace {
   std::deque<Expression> expressions;
   std::vector<bool> answers;          // the path that is taken
   std::vector<Expression> questions;  // the questions asked on it
-  int rounds = 0;
+  int iterations = 0;
   std::vector<std::pair<Question, bool>> asked;
   std::map<int, int> negatives;  // an expression -> the one that it is the negative of
 };
@@ -49,7 +49,7 @@ bool of_numbers(hlo::Comparison comparison, double a, double b) {
 Expression from(const std::vector<bool>& answers, const std::function<Traced()>& function) {
   trace->answers = answers;
   trace->questions.clear();
-  trace->rounds = 0;
+  trace->iterations = 0;
   trace->asked.clear();
   Expression result = function().expression();
   const std::vector<Expression> questions = trace->questions;
@@ -77,7 +77,7 @@ Expression Traced::expression() const {
 }
 
 bool holds(hlo::Comparison comparison, const Traced& a, const Traced& b) {
-  if (a.is_tolerance() || b.is_tolerance()) return trace->rounds++ < kRounds;
+  if (a.is_tolerance() || b.is_tolerance()) return trace->iterations++ < kIterations;
   if (a.is_known() && b.is_known()) return of_numbers(comparison, a.number(), b.number());
   const Question question{comparison, a.index(), b.number()};
   const bool is_usual = !a.is_known() && b.is_known();

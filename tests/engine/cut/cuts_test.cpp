@@ -69,7 +69,7 @@ TEST(Cuts, RoundsOfALoopAreSegmentsOfEqualCalls) {
   std::sort(sorted.begin(), sorted.end());
   const size_t usual = sorted[sorted.size() / 2];
   EXPECT_GE(std::count(sizes.begin(), sizes.end(), usual), static_cast<int64_t>(sizes.size()) - 2);
-  EXPECT_EQ(usual % 3, 0U) << "whole rounds";
+  EXPECT_EQ(usual % 3, 0U) << "whole iterations";
 }
 
 TEST(Cuts, LayersWithParametersOfTheirOwnAreNoRounds) {

@@ -14,7 +14,7 @@ import torch_pjrt
 pytestmark = pytest.mark.compiled
 
 DEVICE = "pjrt"
-CAUSE = "rounds of a loop"
+CAUSE = "iterations of a loop"
 
 
 def power_iteration(device: str) -> torch.Tensor:
@@ -123,12 +123,12 @@ def random_loop(device: str, seed: int) -> list[torch.Tensor]:
     bases = [torch.linspace(0, 1, 12).reshape(3, 4).to(device) for _ in range(3)]
     weight = torch.arange(16.0).reshape(4, 4).sin().mul(0.3).to(device)
     row, transposed, part = bases[0][1], bases[1].t(), bases[2][:, 1:3]
-    rounds, calls = (
+    iterations, calls = (
         choose.randint(40, 60),
         [choose.choices(range(8)) + choose.choices(range(3), k=2) for _ in range(14)],
     )
     kept, written = [], torch.zeros(60, 4).to(device)
-    for i in range(rounds):
+    for i in range(iterations):
         for call, a, b in calls:
             if call == 0:
                 bases[a].mul_(0.9).add_(bases[b], alpha=0.05)
@@ -226,12 +226,12 @@ def test_gradients_of_a_cell_in_a_loop() -> None:
 
 
 def test_random_numbers_are_those_of_one_graph() -> None:
-    def walk(rounds: int) -> torch.Tensor:
+    def walk(iterations: int) -> torch.Tensor:
         torch.manual_seed(3)
         x = torch.zeros(50, device=DEVICE)
-        for i in range(rounds):
+        for i in range(iterations):
             x = x - 0.1 * (x**3 - x) + 0.1 * torch.randn_like(x)
-            if i % 8 == 7 and rounds == 160:
+            if i % 8 == 7 and iterations == 160:
                 torch_pjrt.sync(x)
         return x.cpu()
 

@@ -1,5 +1,5 @@
-// See Note [Rounds].
-#include "device/start/rounds.h"
+// See Note [Loop iterations].
+#include "device/start/iterations.h"
 
 #include <map>
 #include <mutex>
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kLeastBytes = 256;                            // of a batch
 constexpr graph::Least kMuch{.nodes = 8, .nbytes = 1U << 20};  // for one tensor, and for all
 
-constexpr auto kCause = "a new round of a loop";
+constexpr auto kCause = "a new iteration of a loop";
 
 PlaceSource place_source = nullptr;
 
@@ -26,7 +26,7 @@ uint64_t newest_id() {
   return graph::newest_id();
 }
 
-bool may_end_round() { return in_main_thread() && place_source && !tracing() && !stays_lazy() && !in_backward(); }
+bool may_end_iteration() { return in_main_thread() && place_source && !tracing() && !stays_lazy() && !in_backward(); }
 
 // Returns the newest node at the time when the main thread last passed this place, if it did.
 std::optional<uint64_t> pass(const Place& place) {
@@ -38,7 +38,7 @@ std::optional<uint64_t> pass(const Place& place) {
   return is_first ? std::nullopt : std::optional(last);
 }
 
-void end_round_at_transfer() {
+void end_iteration_at_transfer() {
   const Place place = place_source();
   if (place.in_module) return;
   const auto since = pass(place);
@@ -49,21 +49,21 @@ void end_round_at_transfer() {
 
 void install_place_source(PlaceSource source) { place_source = source; }
 
-void end_round_before_copy(size_t nbytes) {
-  if (nbytes >= kLeastBytes && may_end_round()) end_round_at_transfer();
+void end_iteration_before_copy(size_t nbytes) {
+  if (nbytes >= kLeastBytes && may_end_iteration()) end_iteration_at_transfer();
 }
 
-void end_round_before_read(const graph::Cell& cell) {
-  if (!may_end_round()) return;
+void end_iteration_before_read(const graph::Cell& cell) {
+  if (!may_end_iteration()) return;
   {
     std::lock_guard lock(graph::graph_lock());
     if (!cell.value().is_leaf() || !graph::any_pending()) return;  // the read itself runs pending work
   }
-  end_round_at_transfer();
+  end_iteration_at_transfer();
 }
 
-void end_round_before_backward() {
-  if (!may_end_round()) return;
+void end_iteration_before_backward() {
+  if (!may_end_iteration()) return;
   std::vector<graph::Value> large;
   {
     std::lock_guard lock(graph::graph_lock());
@@ -75,8 +75,8 @@ void end_round_before_backward() {
   }
 }
 
-void end_round_after_step() {
-  if (!may_end_round()) return;
+void end_iteration_after_step() {
+  if (!may_end_iteration()) return;
   static uint64_t last = 0;
   const uint64_t since = std::exchange(last, newest_id());
   if (since != 0) engine().start("pending beside an optimizer step", since, kMuch);

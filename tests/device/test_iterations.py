@@ -1,4 +1,4 @@
-"""Rounds of a loop that does not read its results: the work that each round recorded is started when it ends."""
+"""Iterations of a loop that does not read its results: the work that each iteration recorded is started when it ends."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_evaluation_runs_while_it_is_recorded() -> None:
             correct += (net(x).argmax(1) == y).sum()
     metrics = torch_pjrt.metrics()
     assert metrics["executions"] == ROUNDS - 1
-    assert metrics["syncs_by_cause"] == {"a new round of a loop": ROUNDS - 1}
-    assert metrics["graphs_compiled"] <= 2  # the first round begins with zeros
+    assert metrics["syncs_by_cause"] == {"a new iteration of a loop": ROUNDS - 1}
+    assert metrics["graphs_compiled"] <= 2  # the first iteration begins with zeros
     assert correct.item() == right
 
 
@@ -60,7 +60,7 @@ def test_results_in_a_list() -> None:
 
 
 def test_batches_are_let_go() -> None:
-    """Memory does not grow with the number of rounds."""
+    """Memory does not grow with the number of iterations."""
     net = nn.Sequential(*[nn.Linear(1 << 10, 1 << 10, bias=False) for _ in range(8)]).to("pjrt")
     torch.pjrt.synchronize()
     peaks = []
@@ -124,7 +124,7 @@ def test_a_running_sum_beside_training_stays() -> None:
 
 
 def test_steps_without_an_optimizer() -> None:
-    """The graph ends with a later round's backward(), instead of with the read after 100 rounds."""
+    """The graph ends with a later iteration's backward(), instead of with the read after 100 iterations."""
     net, expected = network().to("pjrt"), network()
     sizes, counts = [], []
     for module, device in ((net, "pjrt"), (expected, "cpu")):
@@ -208,7 +208,7 @@ def test_a_round_that_reads_what_is_there() -> None:
         for i in range(ROUNDS):
             x = x + net(x).repeat(1, 3)[:, :12] * times[i].item()
     metrics = torch_pjrt.metrics()
-    assert metrics["syncs_by_cause"] == {"a new round of a loop": ROUNDS - 1}
+    assert metrics["syncs_by_cause"] == {"a new iteration of a loop": ROUNDS - 1}
     assert metrics["graphs_compiled"] <= 3
     assert x.cpu().isfinite().all()
 
