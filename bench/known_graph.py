@@ -10,7 +10,7 @@ import torch
 from measure import Result, compare_timed
 from torch_pjrt import _C
 
-# The calls have no period: a loop's iterations would run as several programs (Note [Repeats]).
+# The calls have no period: a loop's iterations would run as several programs (Note [Loop rerolling]).
 CALLS = random.Random(0).choices([torch.add, torch.sub], k=1000)
 
 

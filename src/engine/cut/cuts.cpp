@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cut/repeats.h"
+#include "engine/cut/loop_rerolling.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -50,7 +50,7 @@ Cut Cuts::find(const graph::Walk& walk) {
     return fits ? it->second : Cut{};
   }
   if (found_.size() == kMostFound) found_.clear();
-  Cut cut{find_repeats(walk), "iterations of a loop"};
+  Cut cut{reroll_loops(walk), "iterations of a loop"};
   if (cut.part.empty()) cut = {bookkeeping_.find(walk), "a known network, and bookkeeping around it"};
   if (cut.part.empty()) cut.cause = "a graph too large for one program";
   cut.part = in_pieces(walk, cut.part);

@@ -1,4 +1,4 @@
-// Graphs that run in parts: iterations of a loop that share one program (Note [Repeats]), a network and the bookkeeping
+// Graphs that run in parts: iterations of a loop that share one program (Note [Loop rerolling]), a network and the bookkeeping
 // around it (Note [Bookkeeping]), and graphs too large for one program.
 #pragma once
 

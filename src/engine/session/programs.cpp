@@ -48,7 +48,7 @@ bool writes(const graph::Walk& walk) {
 }
 
 // Returns true if calls on equal types recur, as in a network of equal layers.
-bool repeats(const graph::Walk& walk) {
+bool has_repetition(const graph::Walk& walk) {
   constexpr size_t kTimes = 4;
   std::unordered_set<graph::SignaturePtr> different;
   for (const Node* node : walk.nodes) different.insert(node->signature);
@@ -82,7 +82,7 @@ bool needs_newer(std::string_view text) {
 
 Traits traits_of(const graph::Walk& walk, std::string_view text) {
   const bool small = is_small(walk);
-  const bool sooner = writes(walk) || (small && !repeats(walk));
+  const bool sooner = writes(walk) || (small && !has_repetition(walk));
   return {small, sooner && !graph::in_world() && !needs_newer(text)};
 }
 

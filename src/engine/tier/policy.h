@@ -4,7 +4,7 @@
 // much as running it. So it is interpreted (tier 0) until its compile is amortized: until its program would have saved,
 // over all interpreted runs, what the compile costs, by predicted costs (cost.h). From then on its program runs (tier
 // 1). A graph whose program would save nothing is never compiled. A loop that is recorded as one graph counts once for
-// each iteration (Note [Repeats]), so it may be amortized within one run.
+// each iteration (Note [Loop rerolling]), so it may be amortized within one run.
 //
 // With a second processor, the compile runs in the background (background.h), and only waits cost time. So it begins
 // when a quarter of its cost is saved. The program takes over after steps of as much predicted time as the compile

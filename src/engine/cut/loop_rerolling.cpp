@@ -1,5 +1,5 @@
 // Finds the periods of a graph. This is the cold path: once for each new graph.
-#include "engine/cut/repeats.h"
+#include "engine/cut/loop_rerolling.h"
 
 #include <algorithm>
 #include <array>
@@ -252,7 +252,7 @@ void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<
 
 }  // namespace
 
-graph::PartOfNode find_repeats(const graph::Walk& walk) {
+graph::PartOfNode reroll_loops(const graph::Walk& walk) {
   for (const size_t least : kIterations) {
     const Sequence sequence(walk, least);
     std::vector<Run> runs;

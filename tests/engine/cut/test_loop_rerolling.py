@@ -1,4 +1,4 @@
-"""Graphs of many equal iterations: one program runs again and again (Note [Repeats])."""
+"""Graphs of many equal iterations: one program runs again and again (Note [Loop rerolling])."""
 
 from __future__ import annotations
 

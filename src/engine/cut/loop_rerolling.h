@@ -1,6 +1,6 @@
 // Loop rerolling: the iterations of a loop in a graph run as one program, again and again.
 //
-// Note [Repeats]: a loop that reads nothing records one graph of all its iterations (a sampler's steps, a power
+// Note [Loop rerolling]: a loop that reads nothing records one graph of all its iterations (a sampler's steps, a power
 // iteration, a recurrent layer called for each element of a sequence, and the gradients of these). XLA would compile
 // every iteration: 500 iterations of a product and a norm took 15 s. Such a graph is cut into segments of equal calls.
 // The first segment is compiled, and the others find its program.
@@ -19,6 +19,6 @@
 namespace tpjrt::engine {
 
 // Returns the part of each node; empty if nothing repeats often enough.
-graph::PartOfNode find_repeats(const graph::Walk& walk);
+graph::PartOfNode reroll_loops(const graph::Walk& walk);
 
 }  // namespace tpjrt::engine
