@@ -99,7 +99,7 @@ Values vdot(Emit& e, const Call& c) {
 }
 
 // XLA:CPU multiplies vectors one element after the other, each waiting for the last. A sum in parts is faster
-// (CpuForms::sum).
+// (CpuLowerings::sum).
 Values line_product(Emit& e, const Call& c, const Value& a, const Value& b) {
   if (a.element() != b.element()) throw Mistake("vectors of different dtypes");
   const ElementType element = Emit::compute_element(a.element());

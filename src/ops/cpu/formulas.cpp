@@ -2,32 +2,32 @@
 #include <limits>
 
 #include "ops/cpu/choice.h"
-#include "ops/cpu/forms.h"
+#include "ops/cpu/cpu_lowerings.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
 
-Expression CpuForms::larger_of(const Expression& a, const Expression& b) const {
-  if (!hlo::is_float(a.value.element())) return Forms::larger_of(a, b);
+Expression CpuLowerings::larger_of(const Expression& a, const Expression& b) const {
+  if (!hlo::is_float(a.value.element())) return BackendLowerings::larger_of(a, b);
   return where((b > a) | (b != b), b, a);
 }
 
-Expression CpuForms::smaller_of(const Expression& a, const Expression& b) const {
-  if (!hlo::is_float(a.value.element())) return Forms::smaller_of(a, b);
+Expression CpuLowerings::smaller_of(const Expression& a, const Expression& b) const {
+  if (!hlo::is_float(a.value.element())) return BackendLowerings::smaller_of(a, b);
   return where((b < a) | (b != b), b, a);
 }
 
 // The digits of a that 1 + a loses are missing in both log(sum) and sum - 1, and cancel (Kahan).
-Expression CpuForms::log1p(const Expression& a) const {
-  if (!has_fast_way(a)) return Forms::log1p(a);
+Expression CpuLowerings::log1p(const Expression& a) const {
+  if (!has_fast_way(a)) return BackendLowerings::log1p(a);
   const Expression sum = a + 1;
   return where((sum == 1) | (sum == std::numeric_limits<double>::infinity()), a, log(sum) * (a / (sum - 1)));
 }
 
 // The float64 quotient of two float32 numbers has the exact whole part as long as that has 28 bits: a fraction is at
 // least 2^-24, and the whole part's product with b is exact.
-Expression CpuForms::remainder_of(const Expression& a, const Expression& b) const {
-  if (!has_fast_way(a)) return Forms::remainder_of(a, b);
+Expression CpuLowerings::remainder_of(const Expression& a, const Expression& b) const {
+  if (!has_fast_way(a)) return BackendLowerings::remainder_of(a, b);
   const auto slow = [](const std::vector<Expression>& operands) { return operands[0].apply("remainder", operands[1]); };
   const auto wide = [](const Expression& x) { return converted(x, ElementType::kF64); };
   const Expression quotient = wide(a) / wide(b);

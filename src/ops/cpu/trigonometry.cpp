@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "ops/cpu/choice.h"
-#include "ops/cpu/forms.h"
+#include "ops/cpu/cpu_lowerings.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
@@ -56,30 +56,30 @@ Expression chosen(const Expression& x, std::string_view op, const std::function<
 
 }  // namespace
 
-CosineAndSine CpuForms::of_turns(const Expression& x) const {
-  if (!has_fast_way(x)) return Forms::of_turns(x);
+CosineAndSine CpuLowerings::of_turns(const Expression& x) const {
+  if (!has_fast_way(x)) return BackendLowerings::of_turns(x);
   const Expression quarters = (x * 4).unary("round_nearest_even");
   return turned((x - quarters * 0.25) * (2 * M_PI), converted(quarters, ElementType::kS32));
 }
 
-Expression CpuForms::cosine(const Expression& x) const {
+Expression CpuLowerings::cosine(const Expression& x) const {
   return chosen(x, "cosine", [&] { return of_radians(x).cosine; });
 }
 
-Expression CpuForms::sine(const Expression& x) const {
+Expression CpuLowerings::sine(const Expression& x) const {
   return chosen(x, "sine", [&] { return where(x == 0, x, of_radians(x).sine); });  // keeps -0.0
 }
 
-Expression CpuForms::tangent(const Expression& x) const {
+Expression CpuLowerings::tangent(const Expression& x) const {
   return chosen(x, "tan", [&] {
     const auto [c, s] = of_radians(x);
     return where(x == 0, x, s / c);
   });
 }
 
-Expression CpuForms::angle_of(const Expression& y, const Expression& x) const {
+Expression CpuLowerings::angle_of(const Expression& y, const Expression& x) const {
   if (!has_fast_way(x)) {
-    const Expression angle = Forms::angle_of(y, x);
+    const Expression angle = BackendLowerings::angle_of(y, x);
     // LLVM folds the angle of two constant zeros to NaN.
     return where((x == 0) & (y == 0), copysign(where(signbit(x), M_PI, x.number(0)), y), angle);
   }
@@ -104,27 +104,27 @@ Expression half_or_whole_arcsine(const Expression& size, const Expression& far) 
 
 }  // namespace
 
-Expression CpuForms::arcsine(const Expression& x) const {
-  if (!has_fast_way(x)) return Forms::arcsine(x);
+Expression CpuLowerings::arcsine(const Expression& x) const {
+  if (!has_fast_way(x)) return BackendLowerings::arcsine(x);
   const Expression size = abs(x), far = size > 0.5, angle = half_or_whole_arcsine(size, far);
   return copysign(where(far, M_PI_2 - angle * 2, angle), x);
 }
 
-Expression CpuForms::arccosine(const Expression& x) const {
-  if (!has_fast_way(x)) return Forms::arccosine(x);
+Expression CpuLowerings::arccosine(const Expression& x) const {
+  if (!has_fast_way(x)) return BackendLowerings::arccosine(x);
   const Expression size = abs(x), far = size > 0.5, angle = half_or_whole_arcsine(size, far);
   return where(far, where(x < 0, M_PI - angle * 2, angle * 2), M_PI_2 - copysign(angle, x));
 }
 
 // Computes with |x|: near -1 the quotient would lose its digits.
-Expression CpuForms::hyperbolic_arctangent(const Expression& x) const {
-  if (!has_fast_way(x)) return Forms::hyperbolic_arctangent(x);
+Expression CpuLowerings::hyperbolic_arctangent(const Expression& x) const {
+  if (!has_fast_way(x)) return BackendLowerings::hyperbolic_arctangent(x);
   const Expression size = abs(x);
   return copysign(log1p(size * 2 / (1 - size)) * 0.5, x);
 }
 
-Expression CpuForms::arctangent(const Expression& x) const {
-  return has_fast_way(x) ? angle_of(x, x.number(1)) : Forms::arctangent(x);
+Expression CpuLowerings::arctangent(const Expression& x) const {
+  return has_fast_way(x) ? angle_of(x, x.number(1)) : BackendLowerings::arctangent(x);
 }
 
 }  // namespace tpjrt::ops

@@ -65,7 +65,7 @@ Values mean(Emit& e, const Call& c) {
 // aten::prod: integers and bool are multiplied as int64.
 Values prod(Emit& e, const Call& c) {
   Value x = widened(e, c);
-  return {finish(e, e.forms().product(e, x, reduced_dims(c, x.rank())), c.result())};
+  return {finish(e, e.backend().product(e, x, reduced_dims(c, x.rank())), c.result())};
 }
 
 // Returns the argument "self" of an op without an identity. Throws Mistake if a reduced dimension has no elements but

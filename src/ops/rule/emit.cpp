@@ -160,7 +160,7 @@ Value Emit::highest(ElementType element) { return extreme(*this, element, true);
 
 Value Emit::sum(const Value& x, const Dims& dims) {
   if (dims.empty()) return x;
-  return upcast(x, [&](const Value& y) { return forms_->sum(*this, y, dims); });
+  return upcast(x, [&](const Value& y) { return backend_->sum(*this, y, dims); });
 }
 
 Value Emit::mean(const Value& x, const Dims& dims) {
@@ -175,12 +175,12 @@ Value Emit::mean(const Value& x, const Dims& dims) {
 
 Value Emit::max(const Value& x, const Dims& dims) {
   if (dims.empty()) return x;
-  return upcast(x, [&](const Value& y) { return forms_->extreme(*this, "maximum", y, lowest(y.element()), dims); });
+  return upcast(x, [&](const Value& y) { return backend_->extreme(*this, "maximum", y, lowest(y.element()), dims); });
 }
 
 Value Emit::min(const Value& x, const Dims& dims) {
   if (dims.empty()) return x;
-  return upcast(x, [&](const Value& y) { return forms_->extreme(*this, "minimum", y, highest(y.element()), dims); });
+  return upcast(x, [&](const Value& y) { return backend_->extreme(*this, "minimum", y, highest(y.element()), dims); });
 }
 
 Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double initial) {

@@ -7,7 +7,7 @@
 
 #include "graph/precision.h"
 #include "ops/rule/call.h"
-#include "ops/rule/forms.h"
+#include "ops/rule/backend_lowerings.h"
 
 namespace tpjrt::ops {
 
@@ -42,13 +42,13 @@ enum class Overwrites : uint8_t { kNothingRead, kReadInRows, kReadAnywhere };
 
 class Emit : public hlo::Builder {
  public:
-  Emit(std::string name, Target target) : Builder(std::move(name)), target_(target), forms_(&Forms::on(target)) {}
+  Emit(std::string name, Target target) : Builder(std::move(name)), target_(target), backend_(&BackendLowerings::on(target)) {}
   using hlo::Builder::constant;
 
-  // The platform's compiler, and the lowerings that suit it. Rules never test the target: RuleTable::add and Forms
+  // The platform's compiler, and the lowerings that suit it. Rules never test the target: RuleTable::add and BackendLowerings
   // choose by it.
   Target target() const { return target_; }
-  const Forms& forms() const { return *forms_; }
+  const BackendLowerings& backend() const { return *backend_; }
 
   ElementType element(const graph::TensorType& type) const { return element_of(type.dtype); }
   Type type_of(const graph::TensorType& type) const;
@@ -71,7 +71,7 @@ class Emit : public hlo::Builder {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
   // Returns x, stored in memory if its readers would otherwise compute its elements again for each read.
-  Value computed_once(const Value& x) { return forms_->computed_once(*this, x); }
+  Value computed_once(const Value& x) { return backend_->computed_once(*this, x); }
   Value unsqueeze(const Value& x, int64_t dim);
   // Sets how the update that is written next reads what it overwrites.
   void set_overwrites(Overwrites overwrites) { overwrites_ = overwrites; }
@@ -82,7 +82,7 @@ class Emit : public hlo::Builder {
   Value slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
   Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
                     std::string_view precision) {
-    return forms_->dot_general(*this, lhs, rhs, dimensions, result, precision);
+    return backend_->dot_general(*this, lhs, rhs, dimensions, result, precision);
   }
   // Returns x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers
   // crop.
@@ -92,7 +92,7 @@ class Emit : public hlo::Builder {
 
   // --- moves --------------------------------------------------------------------------------------------------------
   // Note [Moves of bits]: an op that moves elements looks at none of them, but a compiler without 16-bit arithmetic
-  // converts each one to float32 and back. Where the platform asks for it (Forms::carrier), such ops move the
+  // converts each one to float32 and back. Where the platform asks for it (BackendLowerings::carrier), such ops move the
   // elements' bits, and a chain of moves converts nothing in between.
   Value moved(const Values& xs, const std::function<Value(const Values&)>& move);
   Value reshape(const Value& x, const Dims& dims);
@@ -131,7 +131,7 @@ class Emit : public hlo::Builder {
 
   // Returns x, which is nowhere above `max`, for exp(x - max). It is rounded, so an x with more digits than its type
   // is not above `max` either.
-  Value rounded_below(const Value& x, const Value& max) { return forms_->rounded_below(*this, x, max); }
+  Value rounded_below(const Value& x, const Value& max) { return backend_->rounded_below(*this, x, max); }
 
   // --- reductions, over `dims`, dropping them -----------------------------------------------------------------------
   Value sum(const Value& x, const Dims& dims);
@@ -194,7 +194,7 @@ class Emit : public hlo::Builder {
   Value bits_of(const Value& x, ElementType carrier);
 
   Target target_;
-  const Forms* forms_;
+  const BackendLowerings* backend_;
   std::vector<Requirement> requirements_;
   bool requires_ = true, images_last_ = false;
   Overwrites overwrites_ = Overwrites::kNothingRead;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "ops/rule/emit.h"
-#include "ops/rule/forms.h"
+#include "ops/rule/backend_lowerings.h"
 
 namespace tpjrt::ops {
 
@@ -66,9 +66,9 @@ inline Expression where(const Expression& p, double a, const Expression& b) { re
 
 // Returns the larger of a and b. Two zeros give a, whatever their signs, as torch does on the CPU and XLA
 // does not. NaN propagates. GPU plugins match a maximum beside a convolution.
-inline Expression larger_of(const Expression& a, const Expression& b) { return a.e->forms().larger_of(a, b); }
+inline Expression larger_of(const Expression& a, const Expression& b) { return a.e->backend().larger_of(a, b); }
 // Returns the smaller of a and b, likewise.
-inline Expression smaller_of(const Expression& a, const Expression& b) { return a.e->forms().smaller_of(a, b); }
+inline Expression smaller_of(const Expression& a, const Expression& b) { return a.e->backend().smaller_of(a, b); }
 
 // XLA's erf of f32 ends at 1 - 2^-23, so 1 + erf(x) would never be 0. From 3.92 on, 1 is the closest number.
 inline Expression erf(const Expression& a) {
@@ -76,25 +76,25 @@ inline Expression erf(const Expression& a) {
   return a.value.element() == ElementType::kF32 ? where(abs(a) > 3.92, a.unary("sign"), value) : value;
 }
 
-inline Expression log1p(const Expression& x) { return x.e->forms().log1p(x); }
+inline Expression log1p(const Expression& x) { return x.e->backend().log1p(x); }
 // Returns the remainder of a after whole multiples of b, with the sign of a.
-inline Expression remainder_of(const Expression& a, const Expression& b) { return a.e->forms().remainder_of(a, b); }
+inline Expression remainder_of(const Expression& a, const Expression& b) { return a.e->backend().remainder_of(a, b); }
 
-inline Expression cosine(const Expression& x) { return x.e->forms().cosine(x); }
-inline Expression sine(const Expression& x) { return x.e->forms().sine(x); }
-inline Expression tangent(const Expression& x) { return x.e->forms().tangent(x); }
-inline Expression arcsine(const Expression& x) { return x.e->forms().arcsine(x); }
-inline Expression arccosine(const Expression& x) { return x.e->forms().arccosine(x); }
-inline Expression arctangent(const Expression& x) { return x.e->forms().arctangent(x); }
-inline Expression hyperbolic_arctangent(const Expression& x) { return x.e->forms().hyperbolic_arctangent(x); }
+inline Expression cosine(const Expression& x) { return x.e->backend().cosine(x); }
+inline Expression sine(const Expression& x) { return x.e->backend().sine(x); }
+inline Expression tangent(const Expression& x) { return x.e->backend().tangent(x); }
+inline Expression arcsine(const Expression& x) { return x.e->backend().arcsine(x); }
+inline Expression arccosine(const Expression& x) { return x.e->backend().arccosine(x); }
+inline Expression arctangent(const Expression& x) { return x.e->backend().arctangent(x); }
+inline Expression hyperbolic_arctangent(const Expression& x) { return x.e->backend().hyperbolic_arctangent(x); }
 // Returns the angle of (x, y), in (-pi, pi].
-inline Expression angle_of(const Expression& y, const Expression& x) { return x.e->forms().angle_of(y, x); }
+inline Expression angle_of(const Expression& y, const Expression& x) { return x.e->backend().angle_of(y, x); }
 
 struct CosineAndSine {
   Expression cosine, sine;
 };
 // Returns cosine and sine of 2 pi x, for x in [0, 1).
-inline CosineAndSine of_turns(const Expression& x) { return x.e->forms().of_turns(x); }
+inline CosineAndSine of_turns(const Expression& x) { return x.e->backend().of_turns(x); }
 
 // Returns x - top for exp(), where no x is above its top: see Emit::rounded_below.
 inline Expression below(const Expression& x, const Expression& top) {

@@ -54,7 +54,7 @@ Value Emit::bits_of(const Value& x, ElementType carrier) {
 }
 
 Value Emit::moved(const Values& xs, const std::function<Value(const Values&)>& move) {
-  const ElementType element = xs.at(0).element(), carrier = forms_->carrier(element);
+  const ElementType element = xs.at(0).element(), carrier = backend_->carrier(element);
   if (carrier == element) return move(xs);
   Values all;
   for (const Value& x : xs) all.push_back(bits_of(x, carrier));
@@ -148,7 +148,7 @@ Value Emit::select(const Value& predicate, const Value& on_true, const Value& on
 }
 
 Value Emit::unary(std::string_view op, const Value& x) {
-  const ElementType carrier = forms_->carrier(x.element());
+  const ElementType carrier = backend_->carrier(x.element());
   if (carrier == x.element() || (op != "negate" && op != "abs")) return Builder::unary(op, x);
   return moved({x}, [&](const Values& bits) {
     const Type& type = bits[0].type;

@@ -1,5 +1,5 @@
 // Idioms for XLA:CPU: values computed once, products of bfloat16, sums and extremes.
-#include "ops/cpu/forms.h"
+#include "ops/cpu/cpu_lowerings.h"
 
 #include <algorithm>
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace tpjrt::ops {
 
-const Forms& cpu_forms() {
-  static const CpuForms forms;
-  return forms;
+const BackendLowerings& cpu_lowerings() {
+  static const CpuLowerings lowerings;
+  return lowerings;
 }
 
-Value CpuForms::computed_once(Emit& e, const Value& x) const {
+Value CpuLowerings::computed_once(Emit& e, const Value& x) const {
   if (x.rank() == 0 || x.type.elements() == 0) return x;
   // A kernel call states its operands' layouts, and the layout of images is not known here.
   constexpr int64_t kImages = 4;
@@ -33,11 +33,11 @@ Value CpuForms::computed_once(Emit& e, const Value& x) const {
   return e.if_else(usual, [&](const Values&) { return Values{x}; }, otherwise)[0];
 }
 
-Value CpuForms::rounded_below(Emit& e, const Value& x, const Value& max) const { return e.minimum(x, max); }
+Value CpuLowerings::rounded_below(Emit& e, const Value& x, const Value& max) const { return e.minimum(x, max); }
 
-Value CpuForms::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& d,
+Value CpuLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& d,
                             ElementType result, std::string_view precision) const {
-  if (lhs.element() != ElementType::kBF16) return Forms::dot_general(e, lhs, rhs, d, result, precision);
+  if (lhs.element() != ElementType::kBF16) return BackendLowerings::dot_general(e, lhs, rhs, d, result, precision);
   // Returns x without its batch dimensions of size 1, and renumbers the dimensions in `kept` and `contracting`.
   auto reduced = [&e](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
     std::erase_if(batch, [&](int64_t b) { return x.dim(b) != 1; });
@@ -57,7 +57,7 @@ Value CpuForms::dot_general(Emit& e, const Value& lhs, const Value& rhs, const h
   const Value b = reduced(rhs, d.rhs_batch, n.rhs_batch, n.rhs_contracting);
   const bool is_the_librarys = a.rank() > 1 && n.lhs_contracting == Dims{a.rank() - 1};
   const Value left = is_the_librarys ? e.optimization_barrier({a})[0] : a;
-  const Value product = Forms::dot_general(e, left, b, n, result, precision);
+  const Value product = BackendLowerings::dot_general(e, left, b, n, result, precision);
   Dims dims = product.dims();
   for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
     if (lhs.dim(d.lhs_batch[i]) == 1) dims.insert(dims.begin() + static_cast<int64_t>(i), 1);
@@ -129,28 +129,28 @@ Value halved(Emit& e, std::string_view op, Value x) {
 
 }  // namespace
 
-Value CpuForms::sum(Emit& e, const Value& x, const Dims& dims) const {
+Value CpuLowerings::sum(Emit& e, const Value& x, const Dims& dims) const {
   if (auto of_rows = library_reduced_rows(e, "add", x, dims)) return *of_rows;
   const Value zero = e.zeros({x.element(), {}});
   if (auto in_parts = reduced_in_parts(e, "add", x, zero, dims)) return *in_parts;
   return e.reduce("add", x, zero, dims);
 }
 
-Value CpuForms::product(Emit& e, const Value& x, const Dims& dims) const {
+Value CpuLowerings::product(Emit& e, const Value& x, const Dims& dims) const {
   const Value one = e.ones({x.element(), {}});
   if (auto in_parts = reduced_in_parts(e, "multiply", x, one, dims)) return *in_parts;
   return e.reduce("multiply", x, one, dims);
 }
 
-Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
+Value CpuLowerings::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
   if (!hlo::is_float(x.element())) {
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
-    return Forms::extreme(e, op, x, identity, dims);
+    return BackendLowerings::extreme(e, op, x, identity, dims);
   }
   if (auto of_rows = library_reduced_rows(e, op, x, dims)) return *of_rows;
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
-  if (!last) return Forms::extreme(e, op, x, identity, dims);
+  if (!last) return BackendLowerings::extreme(e, op, x, identity, dims);
   if (kept == 0 && x.rank() == 2) {
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
   }

@@ -14,10 +14,10 @@ struct CosineAndSine;
 
 // The base class has the default lowerings. A platform whose compiler is slow at some of them, or wrong, overrides
 // those in its room. emit.h and expression.h, through which rules reach them, say what they mean.
-class Forms {
+class BackendLowerings {
  public:
-  static const Forms& on(Target target);
-  virtual ~Forms() = default;
+  static const BackendLowerings& on(Target target);
+  virtual ~BackendLowerings() = default;
 
   virtual Value computed_once(Emit& e, const Value& x) const;
   virtual Value rounded_below(Emit& e, const Value& x, const Value& max) const;
@@ -48,6 +48,6 @@ class Forms {
 };
 
 // One function for each platform with lowerings of its own.
-const Forms& cpu_forms();  // ops/cpu/forms.cpp
+const BackendLowerings& cpu_lowerings();  // ops/cpu/cpu_lowerings.cpp
 
 }  // namespace tpjrt::ops

@@ -1,11 +1,11 @@
 // Lowerings specific to XLA:CPU: docs/design/xla-cpu.md.
 #pragma once
 
-#include "ops/rule/forms.h"
+#include "ops/rule/backend_lowerings.h"
 
 namespace tpjrt::ops {
 
-class CpuForms final : public Forms {
+class CpuLowerings final : public BackendLowerings {
  public:
   // XLA:CPU fuses the computation of x into its readers and computes an element again for each read. Barriers don't
   // stop it. It does not look into a branch or a call, and a call copies nothing (Note [Stored values], stored.h).
