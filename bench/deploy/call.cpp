@@ -43,7 +43,7 @@ std::vector<Tensor> zeros(const std::vector<torch_pjrt::Described>& forms) {
 // A program with one argument and one result by the C API alone: no checks, no names, and state buffers made once.
 class Bare {
  public:
-  Bare(pjrt::Client& client, const runner::VariantForm& variant, const std::string& text, const Program& program,
+  Bare(pjrt::Client& client, const runner::VariantSpec& variant, const std::string& text, const Program& program,
        const Tensor& input)
       : client_(client), api_(client.api()), input_(input) {
     const runner::Text& own = variant.texts.contains("cpu") ? variant.texts.find("cpu")->second : variant.texts.at("any");
@@ -143,7 +143,7 @@ void run(const std::string& mode, const std::string& path, const std::string& pl
     for (int calls = 0; std::cin >> calls;) std::cout << microseconds(calls, ours) << std::endl;
     return;
   }
-  const runner::VariantForm& variant = program.inside().signature.entries.at(0).variants.at(0);
+  const runner::VariantSpec& variant = program.inside().signature.entries.at(0).variants.at(0);
   const auto own = variant.texts.find("cpu");
   const runner::Text& text = own != variant.texts.end() ? own->second : variant.texts.at("any");
   Bare bare(*program.inside().client, variant, std::string(program.inside().archive->read_text(text.member)), program,

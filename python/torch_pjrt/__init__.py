@@ -174,7 +174,7 @@ def metrics() -> dict[str, Any]:
     - ``graphs_interpreted``: graphs that were interpreted, because compiling them would not have been amortized yet
       (``TORCH_PJRT_COMPILE=auto``).
     - ``calls_on_host``: calls of interpreted graphs that ran on the host although the device has its own memory: of
-      graphs on a few integers, and of graphs with growing shapes.
+      graphs on a few integers, and of graphs with dynamic shapes.
     - ``host_fallbacks``: a dict from op to the number of its calls that ran on the host.
     - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict from the cause to its number:
       ``"read of an element"`` (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``,

@@ -44,7 +44,7 @@ size_t size_of(const std::vector<Described>& forms) {
   return size;
 }
 
-void add_variant(std::string& text, const VariantForm& variant, const pjrt::Executable* executable) {
+void add_variant(std::string& text, const VariantSpec& variant, const pjrt::Executable* executable) {
   Rows rows;
   for (const Described& form : variant.described.arguments) {
     rows.push_back({"takes", form.name, told(form.dtype, form.shape), form.updated ? "updated" : ""});
@@ -76,7 +76,7 @@ std::string describe(const torch_pjrt::Program::Inside& inside) {
   text += table(rows);
   for (const auto& entry : inside.entries) {
     for (size_t v = 0; v < entry.form->variants.size(); ++v) {
-      const VariantForm& variant = entry.form->variants[v];
+      const VariantSpec& variant = entry.form->variants[v];
       text += "\nentry " + entry.form->name;
       for (const auto& [name, size] : variant.described.sizes) text += ", " + name + " = " + std::to_string(size);
       text += "\n";

@@ -33,7 +33,7 @@ std::string takes(const std::vector<Described>& arguments) {
 }
 
 // Formats the sizes of variants: "batch = 1, 8".
-std::string told_sizes(const std::vector<runner::VariantForm>& variants) {
+std::string told_sizes(const std::vector<runner::VariantSpec>& variants) {
   std::map<std::string, std::vector<int64_t>> sizes;
   for (const auto& variant : variants) {
     for (const auto& [name, size] : variant.described.sizes) {
@@ -159,7 +159,7 @@ const Program::Inside::Compiled& Program::Inside::ready(const Entry& entry, size
   if (compiled.is_ready) return compiled;
   std::lock_guard guard(compiled.lock);
   if (compiled.is_ready) return compiled;
-  const runner::VariantForm& variant = entry.form->variants[v];
+  const runner::VariantSpec& variant = entry.form->variants[v];
   const auto own = variant.texts.find(client->platform_name());
   const runner::Text& text = (own != variant.texts.end() ? own : variant.texts.find("any"))->second;
   pjrt::CompileOptions options = text.options;
@@ -217,7 +217,7 @@ void check_required(const std::vector<runner::Required>& required, const pjrt::B
 Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arguments) {
   const size_t v = fitting(entry, arguments);
   const Compiled& compiled = ready(entry, v);
-  const runner::VariantForm& variant = entry.form->variants[v];
+  const runner::VariantSpec& variant = entry.form->variants[v];
   const bool on_host = client->is_host_memory();
   std::vector<std::shared_ptr<pjrt::Buffer>> given(arguments.size()), results;
   std::vector<PJRT_Buffer*> handles;

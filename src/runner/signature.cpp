@@ -110,7 +110,7 @@ class Reader {
     return found->second;
   }
 
-  Place place(const Json& json, const VariantForm& variant, bool is_output) const {
+  Place place(const Json& json, const VariantSpec& variant, bool is_output) const {
     using Kind = Place::Kind;
     const size_t arguments = variant.described.arguments.size();
     if (const Json* index = json.find("argument")) return {Kind::kArgument, index_below(*index, arguments, "argument")};
@@ -123,8 +123,8 @@ class Reader {
     throw file::Error("an output is neither a result nor state");
   }
 
-  VariantForm read_variant(const Json& json) {
-    VariantForm variant;
+  VariantSpec read_variant(const Json& json) {
+    VariantSpec variant;
     for (const auto& [name, size] : json.at("sizes").object("'sizes'")) {
       variant.described.sizes[name] = size.integer("a size");
     }

@@ -45,7 +45,7 @@ struct Text {
   pjrt::CompileOptions options;
 };
 
-struct VariantForm {
+struct VariantSpec {
   torch_pjrt::Variant described;
   std::vector<Place> parameters, outputs;
   std::vector<Required> required;
@@ -57,7 +57,7 @@ struct VariantForm {
 
 struct EntryForm {
   std::string name;
-  std::vector<VariantForm> variants;
+  std::vector<VariantSpec> variants;
 };
 
 struct StateForm {

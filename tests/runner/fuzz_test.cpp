@@ -30,7 +30,7 @@ TEST(Fuzz, Signatures) {
     try {
       const Signature signature = read_signature(*archive);
       for (const EntryForm& entry : signature.entries) {
-        for (const VariantForm& variant : entry.variants) {
+        for (const VariantSpec& variant : entry.variants) {
           for (const Place& place : variant.parameters) {
             if (place.kind == Place::Kind::kState) (void)signature.state.at(place.index);
             if (place.kind == Place::Kind::kArgument) (void)variant.described.arguments.at(place.index);

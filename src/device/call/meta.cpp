@@ -63,7 +63,7 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
         outline.operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
     }
   }
-  StackForm(signature).push(
+  StackTemplate(signature).push(
       outline.results, numbers, [&](uint32_t operand) { return outline.operands[operand]; },
       [&](const Entry& entry) {
         return asking.numbers_on_host ? host_number(entry, numbers) : placeholder(entry.type, device);

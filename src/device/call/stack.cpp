@@ -22,7 +22,7 @@ at::Tensor host_number(const Entry& entry, c10::ArrayRef<graph::Number> numbers)
   return at::scalar_tensor(value, at::TensorOptions(c10::kCPU).dtype(dtype));
 }
 
-StackForm::StackForm(const graph::Signature& signature, std::optional<c10::Device> device) {
+StackTemplate::StackTemplate(const graph::Signature& signature, std::optional<c10::Device> device) {
   const auto& declared = signature.op->schema().arguments();
   for (size_t i = 0; i < signature.parameters.size(); ++i) {
     const Parameter& parameter = signature.parameters[i];
@@ -48,11 +48,11 @@ StackForm::StackForm(const graph::Signature& signature, std::optional<c10::Devic
   }
 }
 
-void StackForm::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor) const {
+void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor) const {
   push(stack, numbers, tensor, [&](const Entry& entry) { return host_number(entry, numbers); });
 }
 
-void StackForm::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor,
+void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor,
                      OfNumber number) const {
   const auto entry_tensor = [&](const Entry& entry, bool may_be_none) -> c10::IValue {
     switch (entry.source) {
@@ -93,7 +93,7 @@ void StackForm::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numb
 torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                              const std::function<at::Tensor(uint32_t operand)>& tensor) {
   torch::jit::Stack stack;
-  StackForm(signature).push(stack, numbers, tensor);
+  StackTemplate(signature).push(stack, numbers, tensor);
   return stack;
 }
 

@@ -14,10 +14,10 @@
 namespace tpjrt::device {
 
 // The part of a call that is the same for each call of a signature. Immutable; the signature outlives it.
-class StackForm {
+class StackTemplate {
  public:
   // Constants are passed unchanged, except that with `device` constants that are devices become that one.
-  explicit StackForm(const graph::Signature& signature, std::optional<c10::Device> device = std::nullopt);
+  explicit StackTemplate(const graph::Signature& signature, std::optional<c10::Device> device = std::nullopt);
 
   using OfOperand = c10::function_ref<at::Tensor(uint32_t operand)>;
   using OfNumber = c10::function_ref<at::Tensor(const graph::Parameter::Entry& entry)>;
@@ -39,7 +39,7 @@ class StackForm {
 // Returns a 0-d tensor on the CPU, as an argument among tensors of the device.
 at::Tensor host_number(const graph::Parameter::Entry& entry, c10::ArrayRef<graph::Number> numbers);
 
-// Returns one call's stack, by StackForm.
+// Returns one call's stack, by StackTemplate.
 torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                              const std::function<at::Tensor(uint32_t operand)>& tensor);
 

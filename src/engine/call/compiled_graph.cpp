@@ -16,7 +16,7 @@ namespace tpjrt::engine {
 bool CompiledGraph::matches(const std::vector<Given>& given) const {
   if (given.size() != forms_.size()) return false;
   for (size_t i = 0; i < given.size(); ++i) {
-    const ArgumentForm& form = forms_[i];
+    const ArgumentSpec& form = forms_[i];
     if (!given[i].tensor) {
       if (form.is_tensor || given[i].number != form.number) return false;
       continue;

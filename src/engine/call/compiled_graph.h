@@ -54,7 +54,7 @@ class CompiledGraph {
   void release(bool went_well);
 
   Session& session_;
-  std::vector<ArgumentForm> forms_;
+  std::vector<ArgumentSpec> forms_;
   std::vector<uint32_t> mutated_;
   std::shared_ptr<Program> program_;
   std::vector<graph::Number> numbers_;

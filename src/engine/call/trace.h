@@ -19,7 +19,7 @@ namespace tpjrt::engine {
 using PlainNumber = std::variant<std::monostate, int64_t, double, bool>;
 
 // Requirements on an argument of a program: a tensor on `device` of these sizes and strides, or this scalar.
-struct ArgumentForm {
+struct ArgumentSpec {
   bool is_tensor = false;
   c10::Device device = c10::kCPU;
   c10::ScalarType dtype = c10::kFloat;
@@ -28,7 +28,7 @@ struct ArgumentForm {
   PlainNumber number;
 };
 
-struct TracedArgument : ArgumentForm {
+struct TracedArgument : ArgumentSpec {
   at::Tensor placeholder;  // stands for the argument's memory
   graph::NodePtr leaf;     // the storage's first value
 };

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/tier/cost.h"
-#include "engine/tier/forms.h"
+#include "engine/tier/shape_keys.h"
 
 namespace tpjrt::engine {
 namespace {

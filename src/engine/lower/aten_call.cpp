@@ -105,7 +105,7 @@ std::vector<at::Tensor> draw(const Signature& signature, const std::vector<at::T
                                           all.slice(0, operands), kernels::RandomState{key[0], key[1]}});
 }
 
-std::vector<at::Tensor> run(const Signature& signature, const device::StackForm& form,
+std::vector<at::Tensor> run(const Signature& signature, const device::StackTemplate& form,
                             const std::optional<c10::OperatorHandle>& writing, const std::vector<at::Tensor>& given,
                             const std::vector<at::Tensor>& places) {
   torch::jit::Stack stack;
@@ -125,7 +125,7 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackForm&
 
 // Runs the in-place op over the first operand, whose memory is the result's. If they differ, the operand is copied
 // there first.
-std::vector<at::Tensor> run_in_place(const c10::OperatorHandle& op, const device::StackForm& form, size_t operands,
+std::vector<at::Tensor> run_in_place(const c10::OperatorHandle& op, const device::StackTemplate& form, size_t operands,
                                      std::vector<at::Tensor> given, const std::vector<at::Tensor>& places) {
   const void* memory = places.at(0).const_data_ptr();
   if (given[0].const_data_ptr() != memory) places[0].copy_(given[0]);  // a plugin may not have aliased them
@@ -258,7 +258,7 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   const auto kept = std::make_shared<Signature>(signature);  // the original may be freed if it is part of another
   kept->lowering = nullptr;
   const auto writing = has_places(signature) ? graph::out_partner_on_cpu(*signature.op) : std::nullopt;
-  call.run = [kept, writing, over, form = device::StackForm(*kept, c10::Device(c10::kCPU))](
+  call.run = [kept, writing, over, form = device::StackTemplate(*kept, c10::Device(c10::kCPU))](
                  const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& places) {
     if (kept->random) return draw(*kept, arguments);
     return over ? run_in_place(*over, form, kept->operands.size(), arguments, places)

@@ -12,7 +12,7 @@
 #include "engine/run/kernel/kernel_call.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
-#include "engine/tier/forms.h"
+#include "engine/tier/shape_keys.h"
 #include "engine/tier/policy.h"
 
 namespace tpjrt::engine {
@@ -87,7 +87,7 @@ class LazyEngine final : public device::Engine {
   // interpreted.
   bool needs_other_processes(const graph::Walk& walk);
   // Returns true if a graph without a program may be interpreted, so that it need not be compiled now (Note [Tiers],
-  // Note [Growing graphs]).
+  // Note [Dynamic shapes]).
   bool may_interpret(const graph::Walk& walk, bool is_part);
   InterpretBy interpret_by();
   // Returns PyTorch's device whose kernels run calls of the client's `device`: CUDA if PyTorch has kernels for it,
@@ -160,7 +160,7 @@ class LazyEngine final : public device::Engine {
   // Guarded by the session's lock:
   Cuts cuts_;
   GraphProfiles profiles_;
-  Forms forms_;
+  ShapeKeys shape_keys_;
   int running_ = 0;  // nesting depth of syncs
   FastPath fast_path_;
   Sync sync_;  // reused, so that known graphs allocate nothing here

@@ -15,7 +15,7 @@
 // If the device computes in host memory, PyTorch's CPU kernels run the ops (engine/run/interpret.h); on a GPU that
 // PyTorch supports, its CUDA kernels do (Note [Interpreter tier on CUDA]). Another device with its own memory would have to copy what
 // a graph reads to the host, so graphs are compiled there when first met. The host interprets only those with dynamic
-// shapes (Note [Growing graphs]) and those on a few integers, and none but the latter in strict mode.
+// shapes (Note [Dynamic shapes]) and those on a few integers, and none but the latter in strict mode.
 //
 // The tier depends on the graphs and on how often each was executed, never on time: a script gives the same bits each
 // time on the same number of processors. A graph that an earlier process has amortized is compiled immediately, because
@@ -33,7 +33,7 @@
 namespace tpjrt::engine {
 
 // The policy in TORCH_PJRT_COMPILE. kAuto: Note [Tiers]. kFirst: compiles a graph at its first run, except for dynamic
-// shapes (Note [Growing graphs]). kNever: interprets everything.
+// shapes (Note [Dynamic shapes]). kNever: interprets everything.
 enum class CompilePolicy : uint8_t { kAuto, kFirst, kNever };
 // The policy of the whole process. compile_policy_named throws unless the name is "auto", "first" or "never".
 CompilePolicy compile_policy();

@@ -90,7 +90,7 @@ class KernelCall {
   std::optional<c10::ScalarType> dtype_of_numbers_;  // Python scalars are converted to it
   kernels::HostKernel host_kernel_ = nullptr;
   IndexGuard index_guard_ = nullptr;
-  std::optional<device::StackForm> form_;  // for kKernel
+  std::optional<device::StackTemplate> form_;  // for kKernel
   graph::Sizes sizes_, strides_;           // of a view, or of the memory that is written
   std::vector<int32_t> written_;           // by operand: its index among written operands, or -1
 };

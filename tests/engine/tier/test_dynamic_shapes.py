@@ -1,4 +1,4 @@
-"""Graphs with growing shapes are not compiled for each size, whatever the policy."""
+"""Graphs with dynamic shapes are not compiled for each size, whatever the policy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // Shape-polymorphic keys of graphs: equal for graphs that differ only in sizes.
-#include "engine/tier/forms.h"
+#include "engine/tier/shape_keys.h"
 
 #include <algorithm>
 #include <map>
@@ -14,9 +14,9 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr size_t kMostForms = size_t{1} << 14;
+constexpr size_t kMostKeys = size_t{1} << 14;
 
-uint64_t form(const graph::Walk& walk) {
+uint64_t key_of(const graph::Walk& walk) {
   return hash_of_calls(
       walk, [](const Node& node) { return !is_of_few_integers(node); },
       [](const Node& node) {
@@ -49,9 +49,9 @@ bool is_bookkeeping(const graph::Walk& walk) {
   return std::ranges::all_of(walk.nodes, [](const Node* node) { return is_of_few_integers(*node); });
 }
 
-bool Forms::grows(const graph::Walk& walk, bool is_part) {
-  if (seen_.size() == kMostForms) seen_.clear();
-  Seen& seen = seen_[graph::mixed(form(walk), is_part)];
+bool ShapeKeys::has_dynamic_shape(const graph::Walk& walk, bool is_part) {
+  if (seen_.size() == kMostKeys) seen_.clear();
+  Seen& seen = seen_[graph::mixed(key_of(walk), is_part)];
   if (seen.first == 0) seen.first = walk.hash;
   if (seen.first == walk.hash) return false;
   if (seen.second == 0) seen.second = walk.hash;

@@ -1,6 +1,6 @@
 // Graphs with dynamic shapes.
 //
-// Note [Growing graphs]: a graph with growing shapes is new each time: a cache, the tokens so far, sentences of other
+// Note [Dynamic shapes]: a graph with dynamic shapes is new each time: a cache, the tokens so far, sentences of other
 // lengths. If each were compiled immediately, every token of a `generate()` would cost a program that never runs again.
 // So among graphs that differ only in sizes, policies that compile immediately do so for two; the others are compiled
 // once that is amortized (Note [Tiers]). Bookkeeping doesn't count: tokens with and without a new mask have the same
@@ -24,11 +24,11 @@ bool is_bookkeeping(const graph::Walk& walk);
 uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const graph::Node&)>& chosen,
                        const std::function<uint64_t(const graph::Node&)>& word);
 
-class Forms {
+class ShapeKeys {
  public:
   // Records a graph without a program. Returns true if at least two other graphs with its key were seen before. Parts
   // of cut graphs are counted separately, because whole graphs of the key don't predict which parts recur.
-  bool grows(const graph::Walk& walk, bool is_part);
+  bool has_dynamic_shape(const graph::Walk& walk, bool is_part);
 
  private:
   struct Seen {
