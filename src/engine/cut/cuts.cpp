@@ -51,7 +51,7 @@ Cut Cuts::find(const graph::Walk& walk) {
   }
   if (found_.size() == kMostFound) found_.clear();
   Cut cut{reroll_loops(walk), "iterations of a loop"};
-  if (cut.part.empty()) cut = {bookkeeping_.find(walk), "a known network, and bookkeeping around it"};
+  if (cut.part.empty()) cut = {integer_ops_.find(walk), "a known network, and integer ops around it"};
   if (cut.part.empty()) cut.cause = "a graph too large for one program";
   cut.part = in_pieces(walk, cut.part);
   return found_.emplace(walk.hash, std::move(cut)).first->second;

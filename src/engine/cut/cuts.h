@@ -1,11 +1,11 @@
-// Graphs that run in parts: iterations of a loop that share one program (Note [Loop rerolling]), a network and the bookkeeping
-// around it (Note [Bookkeeping]), and graphs too large for one program.
+// Graphs that run in parts: iterations of a loop that share one program (Note [Loop rerolling]), a network and the integer ops
+// around it (Note [Host-side integer ops]), and graphs too large for one program.
 #pragma once
 
 #include <cstdint>
 #include <unordered_map>
 
-#include "engine/cut/bookkeeping.h"
+#include "engine/cut/host_integer_ops.h"
 #include "graph/fingerprint/parts.h"
 
 namespace tpjrt::engine {
@@ -21,7 +21,7 @@ class Cuts {
   Cut find(const graph::Walk& walk);
 
  private:
-  Bookkeeping bookkeeping_;
+  HostIntegerOps integer_ops_;
   std::unordered_map<uint64_t, Cut> found_;  // by hash
 };
 

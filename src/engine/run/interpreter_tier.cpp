@@ -52,7 +52,7 @@ bool LazyEngine::may_interpret(const graph::Walk& walk, bool is_part) {
   const CompilePolicy policy = compile_policy();
   if (policy == CompilePolicy::kFirst && !interprets_growing()) return false;
   if (device::eager() || graph::in_world() || needs_other_processes(walk)) return false;
-  if (is_bookkeeping(walk)) return true;
+  if (has_integer_ops_only(walk)) return true;
   const InterpretBy by = interpret_by();
   if (by == InterpretBy::kCudaKernels && asked_for_another_precision(walk)) return false;
   const bool copies = by == InterpretBy::kCopies;

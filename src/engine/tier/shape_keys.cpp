@@ -45,7 +45,7 @@ uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const N
   return hash;
 }
 
-bool is_bookkeeping(const graph::Walk& walk) {
+bool has_integer_ops_only(const graph::Walk& walk) {
   return std::ranges::all_of(walk.nodes, [](const Node* node) { return is_of_few_integers(*node); });
 }
 

@@ -3,8 +3,8 @@
 // Note [Dynamic shapes]: a graph with dynamic shapes is new each time: a cache, the tokens so far, sentences of other
 // lengths. If each were compiled immediately, every token of a `generate()` would cost a program that never runs again.
 // So among graphs that differ only in sizes, policies that compile immediately do so for two; the others are compiled
-// once that is amortized (Note [Tiers]). Bookkeeping doesn't count: tokens with and without a new mask have the same
-// key. A graph that is nothing but bookkeeping isn't compiled before it is amortized, either.
+// once that is amortized (Note [Tiers]). Host-side integer ops don't count: tokens with and without a new mask have the same
+// key. A graph that is nothing but such ops isn't compiled before it is amortized, either.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tpjrt::engine {
 
 // Returns true if the graph has only ops on a few integers. Hosts run these in next to no time, and their reader waits
 // anyway.
-bool is_bookkeeping(const graph::Walk& walk);
+bool has_integer_ops_only(const graph::Walk& walk);
 
 // Hashes the chosen calls. Graphs have equal hashes if these calls have equal words and are connected in the same way
 // to each other and to other values.

@@ -74,7 +74,7 @@ def test_where_each_is_compiled() -> None:
 
 
 @pytest.mark.parametrize(("how", "size"), [("first", 51), ("deterministic", 61)])
-def test_bookkeeping_is_not_compiled(how: str, size: int) -> None:
+def test_integer_ops_are_not_compiled(how: str, size: int) -> None:
     """Both tiers give the same bits, so this is valid under deterministic algorithms, too."""
     torch.use_deterministic_algorithms(how == "deterministic")
     _C.set_compile_policy("first")

@@ -1,5 +1,5 @@
 // Finds the calls that can run before and after a network.
-#include "engine/cut/bookkeeping.h"
+#include "engine/cut/host_integer_ops.h"
 
 #include <algorithm>
 #include <vector>
@@ -48,7 +48,7 @@ uint64_t middle_hash(const graph::Walk& walk, const graph::PartOfNode& part) {
 
 }  // namespace
 
-graph::PartOfNode Bookkeeping::find(const graph::Walk& walk) {
+graph::PartOfNode HostIntegerOps::find(const graph::Walk& walk) {
   graph::PartOfNode part = around_a_network(walk);
   if (part.empty() || middles_.insert(middle_hash(walk, part)).second) return {};
   return part;
