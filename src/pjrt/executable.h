@@ -58,7 +58,7 @@ class Executable {
   void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                std::vector<std::shared_ptr<Buffer>>& results, Event* done = nullptr) const;
   // Starts a program of several replicas: arguments and results are the first replica's and own the others'; `done`
-  // gets an event for each. A replica whose partners don't start waits for them, on the CPU until the process ends. So
+  // gets an event for each. A replica whose peers don't start waits for them, on the CPU until the process ends. So
   // nothing is started unless each argument is on its replica's device, and no more programs may run at a time than the
   // plugin has threads for (Session::await_few_in_world).
   void execute_in_world(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,

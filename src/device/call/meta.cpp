@@ -12,7 +12,7 @@
 #include "device/services/modes.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/storage.h"
-#include "graph/partner.h"
+#include "graph/functional_variant.h"
 
 namespace tpjrt::device {
 
@@ -109,14 +109,14 @@ void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on,
   if (!signature.op->schema().is_mutable()) return;
   const std::vector<std::optional<uint32_t>> outs = resized_outs(signature, outline);
   if (std::none_of(outs.begin(), outs.end(), [](const auto& out) { return out.has_value(); })) return;
-  const auto partner = graph::functional_partner(*signature.op);
-  if (!partner || !partner->op.hasTag(at::Tag::pointwise)) return;
-  const Outline functional = run_shape_function(partner->op, signature.device, [&](auto device) {
+  const auto variant = graph::functional_variant(*signature.op);
+  if (!variant || !variant->op.hasTag(at::Tag::pointwise)) return;
+  const Outline functional = run_shape_function(variant->op, signature.device, [&](auto device) {
     Outline given = call_on(device);
     torch::jit::Stack call;
-    for (size_t i = 0; i < partner->arguments.size(); ++i) {
-      const int64_t source = partner->arguments[i];
-      const auto& fallback = partner->op.schema().arguments()[i].default_value();
+    for (size_t i = 0; i < variant->arguments.size(); ++i) {
+      const int64_t source = variant->arguments[i];
+      const auto& fallback = variant->op.schema().arguments()[i].default_value();
       call.push_back(source >= 0 ? given.results.at(static_cast<size_t>(source)) : fallback.value_or(c10::IValue()));
     }
     given.results = std::move(call);

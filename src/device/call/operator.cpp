@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "graph/partner.h"
+#include "graph/functional_variant.h"
 
 namespace tpjrt::device {
 namespace {

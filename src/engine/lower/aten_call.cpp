@@ -10,7 +10,7 @@
 
 #include "device/call/meta.h"
 #include "device/call/stack.h"
-#include "graph/partner.h"
+#include "graph/functional_variant.h"
 #include "hlo/attribute.h"
 #include "kernels/cpu/aten_call.h"
 #include "kernels/host/arguments.h"
@@ -150,7 +150,7 @@ std::optional<c10::OperatorHandle> in_place(const Signature& signature, const Va
   for (const Parameter& parameter : signature.parameters) {
     for (const Entry& entry : parameter.entries) uses += entry.source == Entry::Source::kOperand && entry.index == 0;
   }
-  return uses == 1 ? graph::in_place_partner_on_cpu(*signature.op) : std::nullopt;
+  return uses == 1 ? graph::in_place_variant_on_cpu(*signature.op) : std::nullopt;
 }
 
 int64_t elements_of(const std::vector<TypePtr>& types) {
@@ -257,7 +257,7 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   const std::string text = text_of(signature, call.arguments, call.results) + (over ? ", over the first" : "");
   const auto kept = std::make_shared<Signature>(signature);  // the original may be freed if it is part of another
   kept->lowering = nullptr;
-  const auto writing = has_places(signature) ? graph::out_partner_on_cpu(*signature.op) : std::nullopt;
+  const auto writing = has_places(signature) ? graph::out_variant_on_cpu(*signature.op) : std::nullopt;
   call.run = [kept, writing, over, form = device::StackTemplate(*kept, c10::Device(c10::kCPU))](
                  const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& places) {
     if (kept->random) return draw(*kept, arguments);

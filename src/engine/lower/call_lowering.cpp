@@ -15,7 +15,7 @@
 #include "engine/lower/aten_call.h"
 #include "engine/lower/emit_call.h"
 #include "graph/errors.h"
-#include "graph/partner.h"
+#include "graph/functional_variant.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -32,22 +32,22 @@ std::atomic<Decomposer> python_decomposer{nullptr};
 // Maps the outer call's parameters to another operator's. `element` picks one entry of each list; -1 keeps lists.
 class InnerCallBuilder {
  public:
-  InnerCallBuilder(const Signature& outer, const graph::Partner& partner, int64_t element)
-      : outer_(outer), partner_(partner), element_(element) {}
+  InnerCallBuilder(const Signature& outer, const graph::OpVariant& variant, int64_t element)
+      : outer_(outer), variant_(variant), element_(element) {}
 
   InnerCall build(c10::ArrayRef<Number> numbers) {
     call_.signature = std::make_unique<Signature>();
     Signature& inner = *call_.signature;
-    inner.name = graph::full_name(partner_.op);
-    inner.op = partner_.op;
+    inner.name = graph::full_name(variant_.op);
+    inner.op = variant_.op;
     inner.device = outer_.device;
     inner.random = outer_.random;
     inner.composites = outer_.composites;
     inner.file = outer_.file;
     inner.line = outer_.line;
-    const auto& declared = partner_.op.schema().arguments();
+    const auto& declared = variant_.op.schema().arguments();
     for (size_t i = 0; i < declared.size(); ++i) {
-      const int64_t source = partner_.arguments[i];
+      const int64_t source = variant_.arguments[i];
       Parameter parameter =
           source < 0 ? default_of(declared[i]) : moved(outer_.parameters[static_cast<size_t>(source)]);
       parameter.name = declared[i].name();
@@ -116,7 +116,7 @@ class InnerCallBuilder {
   }
 
   const Signature& outer_;
-  const graph::Partner& partner_;
+  const graph::OpVariant& variant_;
   int64_t element_;
   InnerCall call_;
 };
@@ -155,11 +155,11 @@ void refuse_impossible_writes(const Signature& outer, const Signature& inner, c1
   if (!same && !in_place) device::check_out_dtypes(outer, numbers, dtypes);
 }
 
-bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+bool lower_by_functional_variant(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
                       ops::Target target, std::string& reason) {
-  const auto partner = graph::functional_partner(*signature.op);
-  if (!partner) return false;
-  InnerCall inner_call = InnerCallBuilder(signature, *partner, -1).build(numbers);
+  const auto variant = graph::functional_variant(*signature.op);
+  if (!variant) return false;
+  InnerCall inner_call = InnerCallBuilder(signature, *variant, -1).build(numbers);
   refuse_impossible_writes(signature, *inner_call.signature, numbers);
   return inner_call.signature->results.size() == signature.results.size() &&
          add_inner_call(lowering, signature, std::move(inner_call), numbers, 0, target, reason);
@@ -167,10 +167,10 @@ bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::A
 
 bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
                       ops::Target target, std::string& reason) {
-  const auto partner = graph::element_partner(*signature.op);
-  if (!partner) return false;
+  const auto variant = graph::element_variant(*signature.op);
+  if (!variant) return false;
   for (uint32_t i = 0; i < signature.results.size(); ++i) {
-    InnerCall inner_call = InnerCallBuilder(signature, *partner, i).build(numbers);
+    InnerCall inner_call = InnerCallBuilder(signature, *variant, i).build(numbers);
     if (inner_call.signature->results.size() != 1 ||
         !add_inner_call(lowering, signature, std::move(inner_call), numbers, i, target, reason)) {
       lowering.inner_calls.clear();
@@ -346,7 +346,7 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, op
     }
     lowering->rule = nullptr;
   }
-  if (lower_by_partner(*lowering, signature, numbers, target, why) ||
+  if (lower_by_functional_variant(*lowering, signature, numbers, target, why) ||
       lower_by_element(*lowering, signature, numbers, target, why)) {
     signature.lowering = lowering;
     return true;

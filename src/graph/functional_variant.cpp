@@ -1,5 +1,5 @@
 // Finds functional and per-element variants in the dispatcher's schemas.
-#include "graph/partner.h"
+#include "graph/functional_variant.h"
 
 #include <map>
 #include <string_view>
@@ -53,7 +53,7 @@ bool is_option(const c10::Argument& argument) {
   return name == "dtype" || name == "layout" || name == "device" || name == "pin_memory";
 }
 
-std::optional<Partner> match(const FunctionSchema& original, const std::vector<OperatorHandle>& candidates) {
+std::optional<OpVariant> match(const FunctionSchema& original, const std::vector<OperatorHandle>& candidates) {
   const std::vector<size_t> inputs = inputs_of(original);
   const OperatorHandle* best = nullptr;
   for (const OperatorHandle& candidate : candidates) {
@@ -71,10 +71,10 @@ std::optional<Partner> match(const FunctionSchema& original, const std::vector<O
     if (fits && (!best || schema.overload_name() == original.overload_name())) best = &candidate;
   }
   if (!best) return std::nullopt;
-  Partner partner{*best, {}};
-  for (const size_t i : inputs) partner.arguments.push_back(static_cast<int64_t>(i));
-  partner.arguments.resize(best->schema().arguments().size(), -1);
-  return partner;
+  OpVariant variant{*best, {}};
+  for (const size_t i : inputs) variant.arguments.push_back(static_cast<int64_t>(i));
+  variant.arguments.resize(best->schema().arguments().size(), -1);
+  return variant;
 }
 
 // Returns the type of a list argument's elements.
@@ -92,7 +92,7 @@ std::string full_name(const OperatorHandle& op) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-std::optional<Partner> functional_partner(const OperatorHandle& op) {
+std::optional<OpVariant> functional_variant(const OperatorHandle& op) {
   const FunctionSchema& schema = op.schema();
   if (!schema.is_mutable()) return std::nullopt;
   const std::string& name = schema.name();
@@ -104,12 +104,12 @@ std::optional<Partner> functional_partner(const OperatorHandle& op) {
     bases = {name, name + "_functional"};
   }
   for (const std::string& base : bases) {
-    if (auto partner = match(schema, overloads(base))) return partner;
+    if (auto variant = match(schema, overloads(base))) return variant;
   }
   return std::nullopt;
 }
 
-std::optional<OperatorHandle> out_partner_on_cpu(const OperatorHandle& op) {
+std::optional<OperatorHandle> out_variant_on_cpu(const OperatorHandle& op) {
   const FunctionSchema& schema = op.schema();
   const size_t count = schema.arguments().size();
   for (const OperatorHandle& candidate : overloads(schema.name())) {
@@ -126,7 +126,7 @@ std::optional<OperatorHandle> out_partner_on_cpu(const OperatorHandle& op) {
   return std::nullopt;
 }
 
-std::optional<OperatorHandle> in_place_partner_on_cpu(const OperatorHandle& op) {
+std::optional<OperatorHandle> in_place_variant_on_cpu(const OperatorHandle& op) {
   const FunctionSchema& schema = op.schema();
   for (const OperatorHandle& candidate : overloads(schema.name() + "_")) {
     const auto& arguments = candidate.schema().arguments();
@@ -142,7 +142,7 @@ std::optional<OperatorHandle> in_place_partner_on_cpu(const OperatorHandle& op) 
   return std::nullopt;
 }
 
-std::optional<Partner> element_partner(const OperatorHandle& op) {
+std::optional<OpVariant> element_variant(const OperatorHandle& op) {
   constexpr std::string_view kPrefix = "aten::_foreach_";
   const FunctionSchema& schema = op.schema();
   if (!starts_with(schema.name(), kPrefix) || schema.is_mutable()) return std::nullopt;
@@ -156,18 +156,18 @@ std::optional<Partner> element_partner(const OperatorHandle& op) {
   for (const OperatorHandle& candidate : overloads("aten::" + base)) {
     const auto& wanted = candidate.schema().arguments();
     if (candidate.schema().is_mutable() || wanted.size() < given.size()) continue;
-    Partner partner{candidate, {}};
+    OpVariant variant{candidate, {}};
     bool fits = true;
     for (size_t i = 0; i < wanted.size() && fits; ++i) {
       if (i < given.size()) {
         fits = element_kind(*given[i].type()) == wanted[i].type()->str();
-        partner.arguments.push_back(static_cast<int64_t>(i));
+        variant.arguments.push_back(static_cast<int64_t>(i));
       } else {
         fits = wanted[i].default_value().has_value();
-        partner.arguments.push_back(-1);
+        variant.arguments.push_back(-1);
       }
     }
-    if (fits) return partner;
+    if (fits) return variant;
   }
   return std::nullopt;
 }
