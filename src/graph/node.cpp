@@ -131,7 +131,7 @@ uint64_t newest = 1;  // guarded by graph_lock(); 0 is before all nodes (kEver)
 uint64_t newest_id() { return newest; }
 
 NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
-                  c10::SmallVectorImpl<Number>& numbers) {
+                  c10::SmallVectorImpl<ScalarValue>& scalars) {
   auto node = c10::make_intrusive<Node>(signature, ++newest);
   Component* component = nullptr;
   bool traced = false;
@@ -145,7 +145,7 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
     }
     node->operands.push_back(std::move(operand));
   }
-  node->numbers.append(numbers.begin(), numbers.end());
+  node->scalars.append(scalars.begin(), scalars.end());
   if (component) {
     node->component = ComponentPtr::reclaim_copy(component);
   } else {

@@ -20,7 +20,7 @@
 #include <mutex>
 #include <vector>
 
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 #include "graph/signature.h"
 
 namespace tpjrt::graph {
@@ -82,7 +82,7 @@ class Component final : public c10::intrusive_ptr_target {
   ~Component() override;
 
  private:
-  friend NodePtr make_node(SignaturePtr, c10::SmallVectorImpl<Value>&, c10::SmallVectorImpl<Number>&);
+  friend NodePtr make_node(SignaturePtr, c10::SmallVectorImpl<Value>&, c10::SmallVectorImpl<ScalarValue>&);
   static std::vector<c10::intrusive_ptr<Component>>& listed();
   bool listed_as_large_ = false;
 };
@@ -100,7 +100,7 @@ class Node final : public c10::intrusive_ptr_target {
   SignaturePtr signature = nullptr;
   uint64_t id = 0;  // recording order: operands have smaller ids
   c10::SmallVector<Value, 3> operands;
-  c10::SmallVector<Number, 2> numbers;
+  c10::SmallVector<ScalarValue, 2> scalars;
   ComponentPtr component;               // of a pending node
   c10::SmallVector<NodePtr, 1> leaves;  // once executed: one for each result, null if nobody held it
 
@@ -149,7 +149,7 @@ class Cell : public Link {
 std::mutex& graph_lock();
 
 // Records a node; operands are moved in. Call it under graph_lock().
-NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands, c10::SmallVectorImpl<Number>& numbers);
+NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands, c10::SmallVectorImpl<ScalarValue>& scalars);
 // Returns the id of the last node. Call it under graph_lock().
 uint64_t newest_id();
 NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data);

@@ -33,9 +33,9 @@ class Printer {
     switch (entry.source) {
       case Parameter::Entry::Source::kUndefined: return "none";
       case Parameter::Entry::Source::kOperand: return name(node.operands[entry.index]);
-      case Parameter::Entry::Source::kNumber: break;
+      case Parameter::Entry::Source::kScalar: break;
     }
-    return to_string(node.numbers[entry.index]);
+    return to_string(node.scalars[entry.index]);
   }
 
   std::string text(const Node& node, const Parameter& parameter) {
@@ -47,13 +47,13 @@ class Printer {
         return out.str();
       }
       case Parameter::Kind::kTensor: return text(node, parameter.entries.at(0));
-      case Parameter::Kind::kNumber: return to_string(node.numbers[parameter.first]);
+      case Parameter::Kind::kScalar: return to_string(node.scalars[parameter.first]);
       case Parameter::Kind::kTensorList:
         for (const auto& entry : parameter.entries) list += (list.empty() ? "" : ", ") + text(node, entry);
         break;
-      case Parameter::Kind::kNumberList:
+      case Parameter::Kind::kScalarList:
         for (uint32_t i = 0; i < parameter.count; ++i) {
-          list += (list.empty() ? "" : ", ") + to_string(node.numbers[parameter.first + i]);
+          list += (list.empty() ? "" : ", ") + to_string(node.scalars[parameter.first + i]);
         }
         break;
     }
@@ -88,8 +88,8 @@ class Printer {
 
 }  // namespace
 
-std::string to_string(const Number& number) {
-  if (number.kind == Number::Kind::kDouble) {
+std::string to_string(const ScalarValue& number) {
+  if (number.kind == ScalarValue::Kind::kDouble) {
     char digits[32];
     std::string shortest(digits, std::to_chars(digits, digits + sizeof(digits), number.as_double()).ptr);
     const bool integral = shortest.find_first_not_of("-0123456789") == std::string::npos;
@@ -110,7 +110,7 @@ void check(const std::vector<Value>& results) {
     if (node->is_leaf()) continue;
     const Signature& signature = *node->signature;
     if (node->operands.size() != signature.operands.size()) wrong(*node, "has another number of operands");
-    if (node->numbers.size() != signature.numbers) wrong(*node, "has another number of numbers");
+    if (node->scalars.size() != signature.scalars) wrong(*node, "has another number of numbers");
     for (size_t i = 0; i < node->operands.size(); ++i) {
       const Value& operand = node->operands[i];
       if (!operand || !operand.type()) wrong(*node, "reads nothing as operand " + std::to_string(i));

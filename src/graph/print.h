@@ -14,7 +14,7 @@ namespace tpjrt::graph {
 //   return %1
 std::string print(const std::vector<Value>& results);
 // Returns the shortest text that parses to the same scalar: "0.1", "2.0", "3".
-std::string to_string(const Number& number);
+std::string to_string(const ScalarValue& number);
 
 // Throws std::logic_error with the printed graph if a node's operands, types or numbers don't fit its signature.
 void check(const std::vector<Value>& results);

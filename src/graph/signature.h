@@ -25,12 +25,12 @@ struct Parameter {
     kConstant,    // None, int, float, bool, list, dtype, string, …, stored in `constant`
     kTensor,      // operand `first`
     kTensorList,  // operands [first, first + count); `entries` also has undefined ones, -1
-    kNumber,      // a Scalar: number `first`
-    kNumberList,  // numbers [first, first + count)
+    kScalar,      // a Scalar: number `first`
+    kScalarList,  // numbers [first, first + count)
   };
   // One tensor of kTensor or kTensorList.
   struct Entry {
-    enum class Source : uint8_t { kUndefined, kOperand, kNumber };  // kNumber: a 0-dim CPU tensor taken by value
+    enum class Source : uint8_t { kUndefined, kOperand, kScalar };  // kScalar: a 0-dim CPU tensor taken by value
     Source source = Source::kUndefined;
     uint32_t index = 0;  // into the node's operands or numbers
     TypePtr type = nullptr;
@@ -49,7 +49,7 @@ struct Signature {
   std::vector<Parameter> parameters;      // in schema order
   std::vector<TypePtr> operands;          // types of the node's tensor operands
   std::vector<TypePtr> results;           // fresh results, then the new values of mutated arguments; null: undefined
-  uint32_t numbers = 0;                   // how many scalars a node has
+  uint32_t scalars = 0;                   // how many scalars a node has
   int8_t device = 0;                      // index of the operands' and results' device
   bool random = false;                    // the last two numbers are the random key
   CompositesPtr composites = nullptr;     // requested when it was recorded
@@ -69,7 +69,7 @@ struct Signature {
   // Owned by the engine, under its lock: how the call runs on the host, once requested.
   mutable const void* on_host = nullptr;
   // The lowering was traced with the scalars of the first such call, so it is valid for those only (a decomposition).
-  mutable bool lowering_holds_numbers = false;
+  mutable bool lowering_holds_scalars = false;
 
   // Adds a tensor operand with this name.
   void add_operand(std::string called, TypePtr type) {

@@ -34,13 +34,13 @@ TEST(Walk, OrderOfOperandsIsInTheTape) {
 TEST(Walk, NumbersAreBesideTheTape) {
   const Value x = leaf(f32({2}));
   const auto graph = [&](int64_t first, int64_t second) {
-    const Value scaled = call("scale", {x}, f32({2}), {Number::of(first)});
-    return Tensor(call("scale", {scaled}, f32({2}), {Number::of(second)}));
+    const Value scaled = call("scale", {x}, f32({2}), {ScalarValue::of(first)});
+    return Tensor(call("scale", {scaled}, f32({2}), {ScalarValue::of(second)}));
   };
   const Tensor one = graph(1, 2), other = graph(3, 4);
   EXPECT_EQ(walked(one).fingerprint, walked(other).fingerprint);
-  const std::vector<Number> expected{Number::of(int64_t{3}), Number::of(int64_t{4})};
-  EXPECT_EQ(walked(other).numbers, expected);
+  const std::vector<ScalarValue> expected{ScalarValue::of(int64_t{3}), ScalarValue::of(int64_t{4})};
+  EXPECT_EQ(walked(other).scalars, expected);
 }
 
 TEST(Walk, TakesTheComponentAndNoMore) {

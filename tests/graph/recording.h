@@ -23,7 +23,7 @@ inline Value placeholder(TypePtr type) { return {make_leaf(type, nullptr), 0}; }
 
 // Returns the signature of calls with this name and these types. With `op`, `name` is an op's: "aten::neg".
 inline SignaturePtr signature(const std::string& name, const std::vector<TypePtr>& operands, TypePtr result,
-                              uint32_t numbers = 0, const std::vector<Parameter>& parameters = {}) {
+                              uint32_t scalars = 0, const std::vector<Parameter>& parameters = {}) {
   static std::map<std::tuple<std::string, std::vector<TypePtr>, TypePtr, std::string>, std::unique_ptr<Signature>> all;
   std::string attributes;
   for (const Parameter& parameter : parameters) {
@@ -37,22 +37,22 @@ inline SignaturePtr signature(const std::string& name, const std::vector<TypePtr
   known->name = name;
   known->operands = operands;
   known->results = {result};
-  known->numbers = numbers;
+  known->scalars = scalars;
   known->parameters = parameters;
   if (name.starts_with("aten::")) known->op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
   return known.get();
 }
 
 inline Value call(const std::string& name, const std::vector<Value>& operands, TypePtr result,
-                  const std::vector<Number>& numbers = {}, const std::vector<Parameter>& parameters = {}) {
+                  const std::vector<ScalarValue>& scalars = {}, const std::vector<Parameter>& parameters = {}) {
   std::vector<TypePtr> types;
   c10::SmallVector<Value, 3> values;
   for (const Value& operand : operands) {
     types.push_back(operand.type());
     values.push_back(operand);
   }
-  c10::SmallVector<Number, 2> own(numbers.begin(), numbers.end());
-  const SignaturePtr known = signature(name, types, result, static_cast<uint32_t>(numbers.size()), parameters);
+  c10::SmallVector<ScalarValue, 2> own(scalars.begin(), scalars.end());
+  const SignaturePtr known = signature(name, types, result, static_cast<uint32_t>(scalars.size()), parameters);
   return {make_node(known, values, own), 0};
 }
 // Calls an op whose result has the first operand's type.

@@ -17,13 +17,13 @@
 namespace tpjrt::device {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 
 enum Tag : uint64_t {
   kUndefined = 1,
   kTensorTag,
-  kHostNumber,
-  kNumberTag,
+  kHostScalar,
+  kScalarTag,
   kListTag,
   kNone,
   kIntTag,
@@ -38,8 +38,8 @@ enum Tag : uint64_t {
 // address, which has 48 bits.
 constexpr int kDtypeBits = 8, kPrecisionBits = 4;
 
-uint64_t negative(const Number& number) {
-  return number.kind == Number::Kind::kInt && number.as_int() < 0 ? uint64_t{1} << 40 : 0;
+uint64_t negative(const ScalarValue& number) {
+  return number.kind == ScalarValue::Kind::kInt && number.as_int() < 0 ? uint64_t{1} << 40 : 0;
 }
 
 [[noreturn]] void refuse_device(const Operator& op, const at::Tensor& tensor, c10::DeviceIndex device) {
@@ -130,7 +130,7 @@ graph::Precisions Arguments::precisions() const {
 
 void Arguments::add_numbers_to_key() {
   by_value = true;
-  for (const Number& number : numbers) {
+  for (const ScalarValue& number : scalars) {
     key.push_back(number.bits);
     key.push_back(std::bit_cast<uint64_t>(number.imaginary));
   }
@@ -164,9 +164,9 @@ void Flattener::append(const at::Tensor& tensor, bool written) {
     if (!is_number || written) {
       refuse_device(op_, tensor, out_.device);
     }
-    const Number number = Number::of(tensor.item());
-    key.push_back(kHostNumber | dtype << 8 | uint64_t{impl->is_wrapped_number()} << 24 | negative(number));
-    out_.numbers.push_back(number);
+    const ScalarValue number = ScalarValue::of(tensor.item());
+    key.push_back(kHostScalar | dtype << 8 | uint64_t{impl->is_wrapped_number()} << 24 | negative(number));
+    out_.scalars.push_back(number);
     return;
   }
   if (out_.device < 0) {
@@ -193,13 +193,13 @@ void Flattener::append(const c10::Scalar& scalar) {
     out_.recordable = false;
     return;
   }
-  const Number number = Number::of(scalar);
-  out_.key.push_back(kNumberTag | static_cast<uint64_t>(number.kind) << 8 | negative(number));
+  const ScalarValue number = ScalarValue::of(scalar);
+  out_.key.push_back(kScalarTag | static_cast<uint64_t>(number.kind) << 8 | negative(number));
   if (op_.numbers_are_types) {
     out_.key.push_back(number.bits);
     out_.key.push_back(std::bit_cast<uint64_t>(number.imaginary));
   }
-  out_.numbers.push_back(number);
+  out_.scalars.push_back(number);
 }
 
 bool Flattener::is_usual(double value) {
@@ -218,7 +218,7 @@ void Flattener::begin_list(size_t size) { out_.key.push_back(kListTag | size << 
 
 void Flattener::append(int64_t value) {
   const ArgumentKind kind = op_.arguments[next_].kind;
-  if (kind == ArgumentKind::kNumber || kind == ArgumentKind::kNumberList) {
+  if (kind == ArgumentKind::kScalar || kind == ArgumentKind::kScalarList) {
     if (C10_LIKELY(is_usual(static_cast<double>(value)))) return append(c10::Scalar(value));
     out_.unusual.push_back(static_cast<uint32_t>(next_));
   }
@@ -302,8 +302,8 @@ void Flattener::add(c10::IValue& value) {
         append_element(element.isNone() ? undefined_ : element.toTensor());
       }
       break;
-    case ArgumentKind::kNumber: number(value); break;
-    case ArgumentKind::kNumberList:
+    case ArgumentKind::kScalar: number(value); break;
+    case ArgumentKind::kScalarList:
       if (value.isNone()) {
         append_none();
         break;

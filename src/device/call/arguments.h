@@ -12,7 +12,7 @@
 
 #include "device/call/operator.h"
 #include "graph/composites.h"
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 #include "graph/precision.h"
 
 namespace tpjrt::device {
@@ -22,7 +22,7 @@ struct Arguments {
   c10::SmallVector<const at::Tensor*, 8> operands;  // the caller's own
   c10::SmallVector<uint32_t, 2> written;            // operands that the call writes, lists not included
   c10::SmallVector<uint32_t, 2> written_in_lists;
-  c10::SmallVector<graph::Number, 4> numbers;  // without the random key
+  c10::SmallVector<graph::ScalarValue, 4> scalars;  // without the random key
   c10::SmallVector<uint32_t, 2> unusual;       // arguments that are constants, although they could be numbers (Usual)
   std::optional<at::Generator> generator;
   c10::DeviceIndex device = -1;

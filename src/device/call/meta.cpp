@@ -41,14 +41,14 @@ std::optional<uint32_t> out_operand(const graph::Signature& signature, size_t i)
 
 // The ways to call a shape function.
 struct Asking {
-  bool numbers_on_host;
+  bool scalars_on_host;
   // An `out=` without elements is resized silently. Otherwise PyTorch's Python functions warn of its size, with a
   // garbled message ("{str(shape)}") and in the first call only. The recorder gives that warning.
   bool outs_are_empty;
 };
 
 // Makes placeholders on `device` if it is given, else on Meta.
-Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
                      std::optional<c10::DeviceIndex> device, Asking asking) {
   using Entry = graph::Parameter::Entry;
   Outline outline;
@@ -64,9 +64,9 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
     }
   }
   StackTemplate(signature).push(
-      outline.results, numbers, [&](uint32_t operand) { return outline.operands[operand]; },
+      outline.results, scalars, [&](uint32_t operand) { return outline.operands[operand]; },
       [&](const Entry& entry) {
-        return asking.numbers_on_host ? host_number(entry, numbers) : placeholder(entry.type, device);
+        return asking.scalars_on_host ? host_scalar(entry, scalars) : placeholder(entry.type, device);
       });
   return outline;
 }
@@ -131,23 +131,23 @@ void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on,
 
 // The shape functions of this project know only real Scalars; complex ones change the results' dtypes, or are
 // refused.
-bool has_complex_scalar(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+bool has_complex_scalar(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars) {
   using Kind = graph::Parameter::Kind;
   return std::ranges::any_of(signature.parameters, [&](const graph::Parameter& parameter) {
-    if (parameter.kind != Kind::kNumber && parameter.kind != Kind::kNumberList) return false;
-    return std::ranges::any_of(numbers.slice(parameter.first, parameter.count), [](const graph::Number& number) {
-      return number.kind == graph::Number::Kind::kComplex;
+    if (parameter.kind != Kind::kScalar && parameter.kind != Kind::kScalarList) return false;
+    return std::ranges::any_of(scalars.slice(parameter.first, parameter.count), [](const graph::ScalarValue& number) {
+      return number.kind == graph::ScalarValue::Kind::kComplex;
     });
   });
 }
 
-Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, Asking asking) {
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, Asking asking) {
   const MakeCall call_on = [&](std::optional<c10::DeviceIndex> device) {
-    return arguments_of(signature, numbers, device, asking);
+    return arguments_of(signature, scalars, device, asking);
   };
   Outline outline;
   std::optional<torch::jit::Stack> usual;
-  if (const ShapeFunction shapes = shape_function(signature.name); shapes && !has_complex_scalar(signature, numbers)) {
+  if (const ShapeFunction shapes = shape_function(signature.name); shapes && !has_complex_scalar(signature, scalars)) {
     outline = call_on(std::nullopt);
     usual = shapes(outline.results);
   }
@@ -172,23 +172,23 @@ bool has_host_numbers(const graph::Signature& signature) {
   using Entry = graph::Parameter::Entry;
   return std::any_of(signature.parameters.begin(), signature.parameters.end(), [](const graph::Parameter& parameter) {
     return std::any_of(parameter.entries.begin(), parameter.entries.end(),
-                       [](const Entry& entry) { return entry.source == Entry::Source::kNumber; });
+                       [](const Entry& entry) { return entry.source == Entry::Source::kScalar; });
   });
 }
 
 }  // namespace
 
-Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars) {
   BelowEverything guard;
   // Some shape functions accept no CPU scalar beside the device's tensors, others read it. Some accept only an `out=`
   // of the right size.
-  std::vector<Asking> ways = {{.numbers_on_host = true, .outs_are_empty = false}};
-  if (has_host_numbers(signature)) ways.push_back({.numbers_on_host = false, .outs_are_empty = false});
-  if (has_outs(signature)) ways.insert(ways.begin(), {.numbers_on_host = true, .outs_are_empty = true});
+  std::vector<Asking> ways = {{.scalars_on_host = true, .outs_are_empty = false}};
+  if (has_host_numbers(signature)) ways.push_back({.scalars_on_host = false, .outs_are_empty = false});
+  if (has_outs(signature)) ways.insert(ways.begin(), {.scalars_on_host = true, .outs_are_empty = true});
   std::exception_ptr error;
   for (const Asking way : ways) {
     try {
-      return outline(signature, numbers, way);
+      return outline(signature, scalars, way);
     } catch (...) {
       if (!error && !way.outs_are_empty) error = std::current_exception();
     }

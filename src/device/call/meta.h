@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/call/stack.h"
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 #include "graph/signature.h"
 
 namespace tpjrt::device {
@@ -25,7 +25,7 @@ struct Outline {
 // share, on placeholders of the device: the Python Meta kernels that hide it accept invalid calls, and are slow.
 // Other ops use their Meta kernel, which may be Python and then takes the GIL. Throws the kernel's exception: an
 // error of the user's, or an op whose result depends on data.
-Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars);
 
 // Handles a call that an outlined op's kernel makes (Outlining), instead of recording it: a structured kernel's own
 // `out=` returns its outputs unchanged.

@@ -85,10 +85,10 @@ ArgumentKind kind_of(const c10::Type& declared) {
   if (is_tensor(declared)) return ArgumentKind::kTensor;
   if (is_tensor_list(declared)) return ArgumentKind::kTensorList;
   const c10::Type& type = without_optional(declared);
-  if (type.kind() == c10::TypeKind::NumberType) return ArgumentKind::kNumber;
+  if (type.kind() == c10::TypeKind::NumberType) return ArgumentKind::kScalar;
   if (type.kind() == c10::TypeKind::GeneratorType) return ArgumentKind::kGenerator;
   if (const auto* list = type.castRaw<c10::ListType>()) {
-    if (list->getElementType()->kind() == c10::TypeKind::NumberType) return ArgumentKind::kNumberList;
+    if (list->getElementType()->kind() == c10::TypeKind::NumberType) return ArgumentKind::kScalarList;
   }
   return ArgumentKind::kConstant;
 }
@@ -171,7 +171,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     const c10::TypeKind kind = without_optional(*declared.type()).kind();
     if (kind == c10::TypeKind::FloatType || kind == c10::TypeKind::IntType) {
       if (const auto usual = usual_input(base, declared.name())) {
-        argument.kind = ArgumentKind::kNumber;
+        argument.kind = ArgumentKind::kScalar;
         argument.usual = usual;
       }
     }
@@ -180,7 +180,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   // masked_fill and index_fill read the value of a CPU tensor; other ops convert it like any tensor.
   const bool fills = starts_with(base, "masked_fill") || starts_with(base, "index_fill");
   for (OperatorArgument& argument : arguments) {
-    const bool is_scalar = argument.kind == ArgumentKind::kNumber || argument.kind == ArgumentKind::kNumberList;
+    const bool is_scalar = argument.kind == ArgumentKind::kScalar || argument.kind == ArgumentKind::kScalarList;
     const bool may_be_scalar = argument.kind == ArgumentKind::kTensor && fills && !argument.written;
     argument.fits_result = reads_tensor && ((is_scalar && !argument.usual) || may_be_scalar);
   }

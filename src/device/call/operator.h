@@ -10,7 +10,7 @@
 
 namespace tpjrt::device {
 
-enum class ArgumentKind : uint8_t { kTensor, kTensorList, kNumber, kNumberList, kGenerator, kConstant };
+enum class ArgumentKind : uint8_t { kTensor, kTensorList, kScalar, kScalarList, kGenerator, kConstant };
 
 // The range of a float or an int that programs change from step to step: values that PyTorch accepts and that a rule
 // can take as an input. They are numbers of a node. Other values are part of the signature, so that the rule sees

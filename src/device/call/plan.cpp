@@ -17,7 +17,7 @@
 namespace tpjrt::device {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using graph::Parameter;
 using graph::Signature;
 using graph::TypePtr;
@@ -62,9 +62,9 @@ class Describer {
     const at::Tensor& tensor = value.toTensor();
     entry.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
     if (!is_pjrt(tensor)) {
-      entry.source = Entry::Source::kNumber;
-      if (argument.fits_result) fitted.push_back(signature_.numbers);
-      entry.index = signature_.numbers++;
+      entry.source = Entry::Source::kScalar;
+      if (argument.fits_result) fitted.push_back(signature_.scalars);
+      entry.index = signature_.scalars++;
       entry.type = graph::intern_contiguous(tensor.scalar_type(), {});
       return entry;
     }
@@ -84,13 +84,13 @@ class Describer {
     } else if (argument.kind == ArgumentKind::kTensorList && given) {
       parameter.kind = Parameter::Kind::kTensorList;
       for (const c10::IValue& element : value.toListRef()) parameter.entries.push_back(describe(argument, element));
-    } else if ((argument.kind == ArgumentKind::kNumber || argument.kind == ArgumentKind::kNumberList) && given) {
-      const bool list = argument.kind == ArgumentKind::kNumberList;
-      parameter.kind = list ? Parameter::Kind::kNumberList : Parameter::Kind::kNumber;
-      parameter.first = signature_.numbers;
+    } else if ((argument.kind == ArgumentKind::kScalar || argument.kind == ArgumentKind::kScalarList) && given) {
+      const bool list = argument.kind == ArgumentKind::kScalarList;
+      parameter.kind = list ? Parameter::Kind::kScalarList : Parameter::Kind::kScalar;
+      parameter.first = signature_.scalars;
       parameter.count = list ? static_cast<uint32_t>(value.toListRef().size()) : 1;
       for (uint32_t i = 0; i < parameter.count && argument.fits_result; ++i) fitted.push_back(parameter.first + i);
-      signature_.numbers += parameter.count;
+      signature_.scalars += parameter.count;
     } else if (argument.kind != ArgumentKind::kGenerator) {
       parameter.constant = value;
     }
@@ -216,23 +216,23 @@ void with_type_of(c10::ScalarType dtype, F&& with) {
 
 // Returns whether PyTorch converts the number to any dtype. Unsigned dtypes accept negative integers, but no negative
 // floats.
-bool is_small(const Number& number) {
+bool is_small(const ScalarValue& number) {
   switch (number.kind) {
-    case Number::Kind::kInt: return -127 <= number.as_int() && number.as_int() <= 127;
-    case Number::Kind::kDouble: return 0 <= number.as_double() && number.as_double() <= 127;
-    case Number::Kind::kComplex: return false;
+    case ScalarValue::Kind::kInt: return -127 <= number.as_int() && number.as_int() <= 127;
+    case ScalarValue::Kind::kDouble: return 0 <= number.as_double() && number.as_double() <= 127;
+    case ScalarValue::Kind::kComplex: return false;
     default: return true;
   }
 }
 
-bool fits(const Number& number, c10::ScalarType dtype) {
+bool fits(const ScalarValue& number, c10::ScalarType dtype) {
   bool overflows = false;
   with_type_of(dtype, [&](auto example) {
     using To = decltype(example);
     switch (number.kind) {
-      case Number::Kind::kInt: overflows = c10::overflows<To, int64_t>(number.as_int()); return;
-      case Number::Kind::kDouble: overflows = c10::overflows<To, double>(number.as_double()); return;
-      case Number::Kind::kComplex:
+      case ScalarValue::Kind::kInt: overflows = c10::overflows<To, int64_t>(number.as_int()); return;
+      case ScalarValue::Kind::kDouble: overflows = c10::overflows<To, double>(number.as_double()); return;
+      case ScalarValue::Kind::kComplex:
         overflows = c10::overflows<To, c10::complex<double>>({number.as_double(), number.imaginary});
         return;
       default: return;
@@ -243,29 +243,29 @@ bool fits(const Number& number, c10::ScalarType dtype) {
 
 // Returns whether PyTorch's type promotion ranks the number's kind above the dtype's. A comparison's result is bool
 // whatever it compares.
-bool exceeds(const Number& number, c10::ScalarType dtype) {
+bool exceeds(const ScalarValue& number, c10::ScalarType dtype) {
   switch (number.kind) {
-    case Number::Kind::kComplex: return !c10::isComplexType(dtype);
-    case Number::Kind::kDouble: return c10::isIntegralType(dtype, /*includeBool=*/false);
-    case Number::Kind::kBool: return dtype != c10::kBool;  // an alpha, which PyTorch considers a mistake
+    case ScalarValue::Kind::kComplex: return !c10::isComplexType(dtype);
+    case ScalarValue::Kind::kDouble: return c10::isIntegralType(dtype, /*includeBool=*/false);
+    case ScalarValue::Kind::kBool: return dtype != c10::kBool;  // an alpha, which PyTorch considers a mistake
     default: return false;
   }
 }
 
 // Throws for Scalars that the CPU's kernels refuse by their kind.
-void check_kinds(const Plan& plan, c10::ArrayRef<Number> numbers) {
+void check_kinds(const Plan& plan, c10::ArrayRef<ScalarValue> scalars) {
   for (const uint32_t i : plan.fitted) {
-    const auto exceeded = [&](c10::ScalarType dtype) { return exceeds(numbers[i], dtype); };
-    if (std::ranges::any_of(plan.fitted_to, exceeded)) return check_scalars(plan.signature, numbers, plan.fitted);
+    const auto exceeded = [&](c10::ScalarType dtype) { return exceeds(scalars[i], dtype); };
+    if (std::ranges::any_of(plan.fitted_to, exceeded)) return check_scalars(plan.signature, scalars, plan.fitted);
   }
 }
 
 }  // namespace
 
-bool numbers_fit(const Plan& plan, c10::ArrayRef<Number> numbers) {
+bool scalars_fit(const Plan& plan, c10::ArrayRef<ScalarValue> scalars) {
   return std::ranges::all_of(plan.fitted, [&](uint32_t i) {
-    return is_small(numbers[i]) ||
-           std::ranges::all_of(plan.fitted_to, [&](c10::ScalarType dtype) { return fits(numbers[i], dtype); });
+    return is_small(scalars[i]) ||
+           std::ranges::all_of(plan.fitted_to, [&](c10::ScalarType dtype) { return fits(scalars[i], dtype); });
   });
 }
 
@@ -301,18 +301,18 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.composites = arguments.composites();
   signature.precisions = arguments.precisions();
   Describer call(op, values, arguments.unusual, signature);
-  if (signature.numbers != arguments.numbers.size()) {
+  if (signature.scalars != arguments.scalars.size()) {
     throw std::logic_error("[" + std::string(op.name) + "] its plan counts other numbers than its arguments have");
   }
   Location location = user_location();
   signature.file = std::move(location.file);
   signature.line = location.line;
 
-  const Outline results = outline(signature, arguments.numbers);
+  const Outline results = outline(signature, arguments.scalars);
   const std::vector<at::Tensor>& operands = results.operands;
   plan->fitted = std::move(call.fitted);
   describe_returns(op, results.results, operands, *plan);
-  if (signature.random) signature.numbers += 2;
+  if (signature.random) signature.scalars += 2;
   for (uint32_t i = 0; i < operands.size(); ++i) {
     if (!call.written[i]) continue;
     const at::Tensor& after = operands[i];
@@ -330,13 +330,13 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
     if (type && std::ranges::find(plan->fitted_to, type->dtype) == plan->fitted_to.end())
       plan->fitted_to.push_back(type->dtype);
   }
-  check_kinds(*plan, arguments.numbers);
+  check_kinds(*plan, arguments.scalars);
   plan->shape = shape_of(plan->returns);
   const auto& given = signature.results;
   const bool computes = given.empty() || std::any_of(given.begin(), given.end(), [](auto type) { return type; });
   if (!plan->on_host && computes) {
     std::string reason;
-    if (!engine().lowers(signature, arguments.numbers, reason)) use_host(*plan, std::move(reason));
+    if (!engine().lowers(signature, arguments.scalars, reason)) use_host(*plan, std::move(reason));
   }
   return plan;
 }

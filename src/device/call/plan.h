@@ -40,7 +40,7 @@ struct Plan {
   Shape shape = Shape::kMixed;
   std::vector<Write> writes;
   bool resizes = false;  // some write is to a tensor that Meta resized
-  // Scalars among the numbers, and the dtypes of the results: see numbers_fit().
+  // Scalars among the numbers, and the dtypes of the results: see scalars_fit().
   std::vector<uint32_t> fitted;
   std::vector<c10::ScalarType> fitted_to;
   bool on_host = false;  // the op can't be lowered: its operands are synced, and the host runs it
@@ -59,7 +59,7 @@ Plan* find_plan(const Arguments& arguments, uint64_t hash);
 Plan* keep_plan(std::unique_ptr<Plan> plan, uint64_t hash);
 
 // Returns whether the results' dtypes hold every Scalar of the call. If not, check_scalars() must decide.
-bool numbers_fit(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
+bool scalars_fit(const Plan& plan, c10::ArrayRef<graph::ScalarValue> scalars);
 
 // Makes a plan: runs Meta and asks the engine. Throws Meta's exceptions. Not under graph_lock().
 std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments);

@@ -12,9 +12,9 @@ namespace tpjrt::device {
 using graph::Parameter;
 using Entry = Parameter::Entry;
 
-at::Tensor host_number(const Entry& entry, c10::ArrayRef<graph::Number> numbers) {
+at::Tensor host_scalar(const Entry& entry, c10::ArrayRef<graph::ScalarValue> scalars) {
   const c10::ScalarType dtype = entry.type->dtype;
-  const c10::Scalar value = numbers[entry.index].scalar();
+  const c10::Scalar value = scalars[entry.index].scalar();
   const bool usual = dtype == c10::kBool || c10::isReducedFloatingType(dtype) || c10::isComplexType(dtype) ||
                      dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kLong || dtype == c10::kInt;
   // Bypasses the dispatcher, which takes longer than the number.
@@ -41,24 +41,24 @@ StackTemplate::StackTemplate(const graph::Signature& signature, std::optional<c1
         argument.may_be_none = argument.element->kind() == c10::TypeKind::OptionalType;
         break;
       }
-      case Parameter::Kind::kNumber: break;
-      case Parameter::Kind::kNumberList: argument.element = c10::NumberType::get(); break;
+      case Parameter::Kind::kScalar: break;
+      case Parameter::Kind::kScalarList: argument.element = c10::NumberType::get(); break;
     }
     arguments_.push_back(std::move(argument));
   }
 }
 
-void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor) const {
-  push(stack, numbers, tensor, [&](const Entry& entry) { return host_number(entry, numbers); });
+void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor) const {
+  push(stack, scalars, tensor, [&](const Entry& entry) { return host_scalar(entry, scalars); });
 }
 
-void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor,
-                     OfNumber number) const {
+void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor,
+                     OfScalar number) const {
   const auto entry_tensor = [&](const Entry& entry, bool may_be_none) -> c10::IValue {
     switch (entry.source) {
       case Entry::Source::kUndefined: return may_be_none ? c10::IValue() : c10::IValue(at::Tensor());
       case Entry::Source::kOperand: return tensor(entry.index);
-      case Entry::Source::kNumber: break;
+      case Entry::Source::kScalar: break;
     }
     at::Tensor value = number(entry);
     if (entry.wrapped_number) value.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -78,11 +78,11 @@ void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> 
         stack.emplace_back(std::move(list));
         break;
       }
-      case Parameter::Kind::kNumber: stack.emplace_back(numbers[parameter.first].scalar()); break;
-      case Parameter::Kind::kNumberList: {
+      case Parameter::Kind::kScalar: stack.emplace_back(scalars[parameter.first].scalar()); break;
+      case Parameter::Kind::kScalarList: {
         c10::impl::GenericList list(argument.element);
         list.reserve(parameter.count);
-        for (uint32_t k = 0; k < parameter.count; ++k) list.push_back(numbers[parameter.first + k].scalar());
+        for (uint32_t k = 0; k < parameter.count; ++k) list.push_back(scalars[parameter.first + k].scalar());
         stack.emplace_back(std::move(list));
         break;
       }
@@ -90,10 +90,10 @@ void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> 
   }
 }
 
-torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
                              const std::function<at::Tensor(uint32_t operand)>& tensor) {
   torch::jit::Stack stack;
-  StackTemplate(signature).push(stack, numbers, tensor);
+  StackTemplate(signature).push(stack, scalars, tensor);
   return stack;
 }
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 #include "graph/signature.h"
 
 namespace tpjrt::device {
@@ -20,11 +20,11 @@ class StackTemplate {
   explicit StackTemplate(const graph::Signature& signature, std::optional<c10::Device> device = std::nullopt);
 
   using OfOperand = c10::function_ref<at::Tensor(uint32_t operand)>;
-  using OfNumber = c10::function_ref<at::Tensor(const graph::Parameter::Entry& entry)>;
+  using OfScalar = c10::function_ref<at::Tensor(const graph::Parameter::Entry& entry)>;
   // Appends a call with the given numbers, and `tensor(i)` for each operand. Generators are None.
-  void push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor) const;
+  void push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor) const;
   // Likewise, with `number` as the tensors of CPU scalars.
-  void push(torch::jit::Stack& stack, c10::ArrayRef<graph::Number> numbers, OfOperand tensor, OfNumber number) const;
+  void push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor, OfScalar number) const;
 
  private:
   struct Argument {
@@ -37,10 +37,10 @@ class StackTemplate {
 };
 
 // Returns a 0-d tensor on the CPU, as an argument among tensors of the device.
-at::Tensor host_number(const graph::Parameter::Entry& entry, c10::ArrayRef<graph::Number> numbers);
+at::Tensor host_scalar(const graph::Parameter::Entry& entry, c10::ArrayRef<graph::ScalarValue> scalars);
 
 // Returns one call's stack, by StackTemplate.
-torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
                              const std::function<at::Tensor(uint32_t operand)>& tensor);
 
 // Returns the tensors that a call left on the stack, with lists flattened. None is an undefined tensor; other values

@@ -32,7 +32,7 @@ constexpr int64_t kLarge = 1 << 14, kMostTried = 1 << 20;  // elements
 // A call with other numbers, or with other dtypes of the tensors that it writes to.
 struct Variant {
   const graph::Signature& signature;
-  c10::ArrayRef<graph::Number> numbers;
+  c10::ArrayRef<graph::ScalarValue> scalars;
   c10::ArrayRef<c10::ScalarType> written;  // empty: as in the signature
 };
 
@@ -51,7 +51,7 @@ bool give_generator(const graph::Signature& signature, torch::jit::Stack& stack)
 // Runs a trial. Returns false if the call can't be tried. Throws the kernel's exceptions.
 bool run(Trial trial, const Variant& variant) {
   const graph::Signature& signature = variant.signature;
-  torch::jit::Stack stack = make_stack(signature, variant.numbers, [&](uint32_t operand) {
+  torch::jit::Stack stack = make_stack(signature, variant.scalars, [&](uint32_t operand) {
     const graph::TypePtr type = signature.operands[operand];
     c10::ScalarType dtype = type->dtype;
     for (size_t i = 0; i < signature.mutated.size() && !variant.written.empty(); ++i) {
@@ -86,24 +86,24 @@ void compare(const Variant& harmless, const Variant& given) {
 
 }  // namespace
 
-void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
                       c10::ArrayRef<c10::ScalarType> written) {
-  compare({signature, numbers, written}, {signature, numbers, {}});
+  compare({signature, scalars, written}, {signature, scalars, {}});
 }
 
-void check_scalars(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                   c10::ArrayRef<uint32_t> scalars) {
-  std::vector<graph::Number> ones = numbers.vec();
-  for (const uint32_t i : scalars) ones[i] = graph::Number::of(int64_t{1});
+void check_scalars(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+                   c10::ArrayRef<uint32_t> fitted) {
+  std::vector<graph::ScalarValue> ones = scalars.vec();
+  for (const uint32_t i : fitted) ones[i] = graph::ScalarValue::of(int64_t{1});
   graph::Signature of_integers = signature;
   for (graph::Parameter& parameter : of_integers.parameters) {
     for (graph::Parameter::Entry& entry : parameter.entries) {
-      const bool is_scalar = entry.source == graph::Parameter::Entry::Source::kNumber &&
-                             std::ranges::find(scalars, entry.index) != scalars.end();
+      const bool is_scalar = entry.source == graph::Parameter::Entry::Source::kScalar &&
+                             std::ranges::find(fitted, entry.index) != fitted.end();
       if (is_scalar) entry.type = graph::intern_contiguous(c10::kLong, {});
     }
   }
-  compare({of_integers, ones, {}}, {signature, numbers, {}});
+  compare({of_integers, ones, {}}, {signature, scalars, {}});
 }
 
 }  // namespace tpjrt::device

@@ -4,7 +4,7 @@
 
 #include <c10/util/ArrayRef.h>
 
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 #include "graph/signature.h"
 
 namespace tpjrt::device {
@@ -14,11 +14,11 @@ namespace tpjrt::device {
 
 // In the harmless variant, the mutated arguments have the dtypes `written`, which are those of the functional op's
 // results.
-void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
                       c10::ArrayRef<c10::ScalarType> written);
 
 // In the harmless variant, these numbers are 1.
-void check_scalars(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                   c10::ArrayRef<uint32_t> scalars);
+void check_scalars(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+                   c10::ArrayRef<uint32_t> fitted);
 
 }  // namespace tpjrt::device

@@ -162,7 +162,7 @@ Makers all_entrances() {
   using Tensor = const at::Tensor&;
   using Maybe = const std::optional<at::Tensor>&;
   using Written = at::Tensor&;
-  using Number = const c10::Scalar&;
+  using Scalar = const c10::Scalar&;
   using List = at::TensorList;
   using Scalars = at::ArrayRef<c10::Scalar>;
   using Ints = c10::IntArrayRef;
@@ -175,11 +175,11 @@ Makers all_entrances() {
   add<at::Tensor, Tensor>(m);
   add<at::Tensor, Tensor, Tensor>(m);
   add<at::Tensor, Tensor, Tensor, Tensor>(m);
-  add<at::Tensor, Tensor, Number>(m);
-  add<at::Tensor, Tensor, Number, Number>(m);
-  add<at::Tensor, Tensor, Tensor, Number>(m);
-  add<at::Tensor, Tensor, Tensor, Tensor, Number>(m);
-  add<at::Tensor, Tensor, Tensor, Tensor, Number, Number>(m);
+  add<at::Tensor, Tensor, Scalar>(m);
+  add<at::Tensor, Tensor, Scalar, Scalar>(m);
+  add<at::Tensor, Tensor, Tensor, Scalar>(m);
+  add<at::Tensor, Tensor, Tensor, Tensor, Scalar>(m);
+  add<at::Tensor, Tensor, Tensor, Tensor, Scalar, Scalar>(m);
   add<at::Tensor, Tensor, Tensor, Maybe>(m);
   add<at::Tensor, Tensor, std::string_view>(m);
   add<at::Tensor, Tensor, Tensor, std::string_view>(m);
@@ -187,11 +187,11 @@ Makers all_entrances() {
   // In-place forms.
   add<at::Tensor&, Written>(m);
   add<at::Tensor&, Written, Tensor>(m);
-  add<at::Tensor&, Written, Number>(m);
-  add<at::Tensor&, Written, Number, Number>(m);
-  add<at::Tensor&, Written, Tensor, Number>(m);
+  add<at::Tensor&, Written, Scalar>(m);
+  add<at::Tensor&, Written, Scalar, Scalar>(m);
+  add<at::Tensor&, Written, Tensor, Scalar>(m);
   add<at::Tensor&, Written, Tensor, Tensor>(m);
-  add<at::Tensor&, Written, Tensor, Tensor, Number>(m);
+  add<at::Tensor&, Written, Tensor, Tensor, Scalar>(m);
   // Reductions, softmax, normalization, dropout, embedding.
   add<at::Tensor, Tensor, Dtype>(m);
   add<at::Tensor, Tensor, at::OptionalIntArrayRef, bool, Dtype>(m);
@@ -210,19 +210,19 @@ Makers all_entrances() {
   add<Three, Tensor, Tensor, Tensor, at::OptionalIntArrayRef, Ints, Ints, Ints, bool, Ints, int64_t, Mask>(m);
   // Lists of tensors: optimizers.
   add<void, List>(m);
-  add<void, List, Number>(m);
+  add<void, List, Scalar>(m);
   add<void, List, Tensor>(m);
   add<void, List, Scalars>(m);
   add<void, List, List>(m);
-  add<void, List, List, Number>(m);
+  add<void, List, List, Scalar>(m);
   add<void, List, List, Scalars>(m);
-  add<void, List, List, List, Number>(m);
+  add<void, List, List, List, Scalar>(m);
   add<void, List, List, List, Scalars>(m);
   add<std::vector<at::Tensor>, List>(m);
-  add<std::vector<at::Tensor>, List, Number>(m);
+  add<std::vector<at::Tensor>, List, Scalar>(m);
   add<std::vector<at::Tensor>, List, Tensor>(m);
   add<std::vector<at::Tensor>, List, List>(m);
-  add<std::vector<at::Tensor>, List, List, Number>(m);
+  add<std::vector<at::Tensor>, List, List, Scalar>(m);
   return m;
 }
 

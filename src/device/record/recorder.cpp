@@ -179,24 +179,24 @@ void resize_first(const Operator& op, const Plan& plan, const Arguments& argumen
   }
 }
 
-using Numbers = c10::SmallVector<graph::Number, 4>;
+using Scalars = c10::SmallVector<graph::ScalarValue, 4>;
 
 // Returns the call's numbers, with its random key. Under graph_lock().
-Numbers take_numbers(const Plan& plan, const Arguments& arguments) {
-  Numbers numbers(arguments.numbers.begin(), arguments.numbers.end());
+Scalars take_scalars(const Plan& plan, const Arguments& arguments) {
+  Scalars scalars(arguments.scalars.begin(), arguments.scalars.end());
   if (plan.signature.random) {
     const auto [seed, offset] = next_key(arguments.generator, arguments.device);
-    numbers.push_back(graph::Number::key(seed));
-    numbers.push_back(graph::Number::key(offset));
+    scalars.push_back(graph::ScalarValue::key(seed));
+    scalars.push_back(graph::ScalarValue::key(offset));
   }
-  return numbers;
+  return scalars;
 }
 
 // Makes the node; `results` get the new tensors. Returns the size of the node's component. Under graph_lock().
-uint32_t emit(const Plan& plan, const Arguments& arguments, Numbers& numbers, Results& results) {
+uint32_t emit(const Plan& plan, const Arguments& arguments, Scalars& scalars, Results& results) {
   c10::SmallVector<Value, 8> operands;
   for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
-  const graph::NodePtr node = graph::make_node(&plan.signature, operands, numbers);
+  const graph::NodePtr node = graph::make_node(&plan.signature, operands, scalars);
   const auto fresh = static_cast<uint32_t>(plan.signature.results.size() - plan.writes.size());
   for (uint32_t i = 0; i < fresh; ++i) results.push_back(make_bound(node, i, arguments.device));
   for (const Plan::Write& w : plan.writes) {
@@ -245,7 +245,7 @@ void push_returns(const Operator& op, const Plan& plan, Results& results, torch:
 
 // Runs the call immediately (Note [Eager fast path]). Returns false, and does nothing, if it must be recorded. Releases
 // `lock` meanwhile.
-bool run_eagerly(const Plan& plan, const Arguments& arguments, const Numbers& numbers, Results& results,
+bool run_eagerly(const Plan& plan, const Arguments& arguments, const Scalars& scalars, Results& results,
                  std::unique_lock<std::mutex>& lock) {
   const graph::Signature& s = plan.signature;
   if (plan.resizes || !may_run_eagerly()) return false;
@@ -261,7 +261,7 @@ bool run_eagerly(const Plan& plan, const Arguments& arguments, const Numbers& nu
     const Value& leaf = operands[write.operand].leaf;
     if (leaf && leaf.node.use_count() != 2) return false;
   }
-  if (!run_unlocked(lock, [&] { return engine().run_eagerly(s, operands, numbers, given); })) return false;
+  if (!run_unlocked(lock, [&] { return engine().run_eagerly(s, operands, scalars, given); })) return false;
   const auto fresh = static_cast<uint32_t>(s.results.size() - plan.writes.size());
   for (uint32_t i = 0; i < fresh; ++i) {
     results.push_back(make_tensor(s.results[i], arguments.device));
@@ -284,10 +284,10 @@ void count_writes(const Arguments& arguments) {
 // Makes the node, counts it, and starts the graph if it has become too long.
 void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Results& results, RecordTimer& timer,
             std::unique_lock<std::mutex> lock) {
-  Numbers numbers = take_numbers(plan, arguments);
+  Scalars scalars = take_scalars(plan, arguments);
   const bool is_done =
-      C10_UNLIKELY(begin_call(&plan.signature)) && run_eagerly(plan, arguments, numbers, results, lock);
-  const uint32_t nodes = is_done ? 0 : emit(plan, arguments, numbers, results);
+      C10_UNLIKELY(begin_call(&plan.signature)) && run_eagerly(plan, arguments, scalars, results, lock);
+  const uint32_t nodes = is_done ? 0 : emit(plan, arguments, scalars, results);
   lock.unlock();
   if (op.counts_lists) count_writes(arguments);
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
@@ -310,7 +310,7 @@ Plan* plan_for(const Operator& op, const c10::IValue* values, Arguments& argumen
   RECORD_FUNCTION("pjrt::record_first_call", {});
   std::unique_ptr<Plan> plan = make_timed_plan(op, values, arguments);
   std::lock_guard lock(graph::graph_lock());
-  if (plan->signature.lowering_holds_numbers && !arguments.by_value) {
+  if (plan->signature.lowering_holds_scalars && !arguments.by_value) {
     auto stub = std::make_unique<Plan>();
     stub->by_value = true;
     stub->key = plan->key;
@@ -395,7 +395,7 @@ const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape s
   std::unique_lock lock(graph::graph_lock());
   const Plan* plan = find(arguments);
   if (C10_UNLIKELY(!plan || plan->on_host || (plan->shape != shape && shape != Plan::Shape::kMixed))) return nullptr;
-  if (C10_UNLIKELY(!plan->fitted.empty()) && !numbers_fit(*plan, arguments.numbers)) return nullptr;
+  if (C10_UNLIKELY(!plan->fitted.empty()) && !scalars_fit(*plan, arguments.scalars)) return nullptr;
   if (C10_UNLIKELY(needs_resizing_first(*plan, arguments))) return nullptr;
   finish(*plan, op, arguments, results, timer, std::move(lock));
   return plan;
@@ -434,8 +434,8 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     }
     try {
       if (!plan) plan = plan_for(op, values, arguments);
-      if (!plan->on_host && !numbers_fit(*plan, arguments.numbers)) {
-        check_scalars(plan->signature, arguments.numbers, plan->fitted);
+      if (!plan->on_host && !scalars_fit(*plan, arguments.scalars)) {
+        check_scalars(plan->signature, arguments.scalars, plan->fitted);
       }
     } catch (const std::logic_error&) {
       throw;  // a bug of this project, which the host must not hide

@@ -75,7 +75,7 @@ class Engine {
   // memory and all are small. `results`: leaves, in the signature's order; none if the call has written into its
   // operand's own. Returns false, and does nothing, if it can't. Not under graph_lock().
   virtual bool run_eagerly(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
-                           c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) = 0;
+                           c10::ArrayRef<graph::ScalarValue> scalars, c10::SmallVectorImpl<graph::Value>& results) = 0;
   // Copies `from`, a CPU tensor where `shown` has none, into the part of its storage that `to` is. Returns false, and
   // changes nothing, where run_eagerly() would. Not under graph_lock().
   virtual bool copy_eagerly(const Shown& to, const Shown& from) = 0;
@@ -97,7 +97,7 @@ class Engine {
   virtual void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) = 0;
   // Returns whether the call can be lowered; if not, `reason` says why. Fills signature.lowering. `numbers` are those
   // of the first such call, without the random key. May take the GIL.
-  virtual bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) = 0;
+  virtual bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, std::string& reason) = 0;
   // Starts the work that graph::pending(since, least) returns; kEver means all of it. Work since a node is one
   // iteration of a loop, and one program; otherwise each component is a program.
   virtual void start(const char* cause, uint64_t since, const graph::Least& least) = 0;

@@ -26,7 +26,7 @@ using graph::Value;
 struct Waiting {
   graph::SignaturePtr signature;
   std::vector<Value> operands;
-  std::vector<graph::Number> numbers;
+  std::vector<graph::ScalarValue> scalars;
 };
 
 std::optional<Waiting> waiting(const Value& value) {
@@ -34,7 +34,7 @@ std::optional<Waiting> waiting(const Value& value) {
   const graph::Node& node = *value.node;
   if (node.is_leaf() || !node.leaves.empty()) return std::nullopt;
   return Waiting{
-      node.signature, {node.operands.begin(), node.operands.end()}, {node.numbers.begin(), node.numbers.end()}};
+      node.signature, {node.operands.begin(), node.operands.end()}, {node.scalars.begin(), node.scalars.end()}};
 }
 
 // Returns whether each element of the op's result depends on the operands' elements at that place alone.
@@ -46,7 +46,7 @@ bool is_pointwise(std::string_view name) {
 
 // Returns whether the view is its whole two-dimensional base, transposed.
 bool is_transpose(const Waiting& call) {
-  if (call.signature->name != "pjrt::view" || call.numbers[0].as_int() != 0) return false;
+  if (call.signature->name != "pjrt::view" || call.scalars[0].as_int() != 0) return false;
   const graph::TensorType& base = *call.signature->operands[0];
   if (base.rank() != 2 || !base.is_contiguous() || base.dtype != call.signature->results[0]->dtype) return false;
   return call.signature->parameters[1].constant.toIntVector() == std::vector{base.sizes[1], base.sizes[0]} &&
@@ -71,7 +71,7 @@ bool are_same_values(const Value& a, const Value& b, int depth = 4) {
   if (depth == 0 || a.index != b.index) return false;
   const std::optional<Waiting> one = waiting(a), other = waiting(b);
   if (!one || !other || one->signature != other->signature || one->signature->random) return false;
-  return one->numbers == other->numbers &&
+  return one->scalars == other->scalars &&
          std::equal(one->operands.begin(), one->operands.end(), other->operands.begin(), other->operands.end(),
                     [&](const Value& x, const Value& y) { return are_same_values(x, y, depth - 1); });
 }
@@ -160,7 +160,7 @@ class Look {
   }
 
   at::Tensor pointwise(const Waiting& call, const Value& value, bool is_transposed) {
-    torch::jit::Stack stack = make_stack(*call.signature, call.numbers, [&](uint32_t operand) {
+    torch::jit::Stack stack = make_stack(*call.signature, call.scalars, [&](uint32_t operand) {
       const Value& given = call.operands[operand];
       const bool is_whole = given.type()->sizes == value.type()->sizes;
       const Places& places = is_transposed ? transposed_ : there_;

@@ -12,7 +12,7 @@
 namespace tpjrt::device {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using graph::Parameter;
 using graph::Signature;
 using graph::SignaturePtr;
@@ -54,7 +54,7 @@ Parameter flag(std::string name) {
 Parameter number(std::string name, uint32_t index) {
   Parameter p;
   p.name = std::move(name);
-  p.kind = Parameter::Kind::kNumber;
+  p.kind = Parameter::Kind::kScalar;
   p.first = index;
   p.count = 1;
   return p;
@@ -87,7 +87,7 @@ SignaturePtr interned(Form form, TypePtr base, TypePtr other, c10::DeviceIndex d
       s->parameters = {operand("base", 0, base), attribute("sizes", other->sizes), attribute("strides", other->strides),
                        number("offset", 0)};
       s->operands = {base};
-      s->numbers = 1;
+      s->scalars = 1;
       s->results = {graph::intern_contiguous(other->dtype, other->sizes)};
       break;
     case Form::kWrite:
@@ -97,7 +97,7 @@ SignaturePtr interned(Form form, TypePtr base, TypePtr other, c10::DeviceIndex d
                        attribute("strides", other->strides), number("offset", 0)};
       if (form == Form::kWriteBox) s->parameters.push_back(flag("box"));
       s->operands = {base, other};
-      s->numbers = 1;
+      s->scalars = 1;
       s->results = {base};
       break;
     case Form::kConvert:
@@ -112,11 +112,11 @@ SignaturePtr interned(Form form, TypePtr base, TypePtr other, c10::DeviceIndex d
 }
 
 Value node(SignaturePtr signature, std::initializer_list<const Value*> operands,
-           std::initializer_list<Number> numbers) {
+           std::initializer_list<ScalarValue> scalars) {
   c10::SmallVector<Value, 3> values;
   for (const Value* value : operands) values.push_back(*value);
-  c10::SmallVector<Number, 2> scalars(numbers);
-  return {graph::make_node(signature, values, scalars), 0};
+  c10::SmallVector<ScalarValue, 2> all(scalars);
+  return {graph::make_node(signature, values, all), 0};
 }
 
 bool is_own(const graph::Node& node, std::string_view name) {
@@ -137,14 +137,14 @@ std::optional<Write> inner_write(const Value& base, const Write& outer) {
   if (!is_own(inner, "pjrt::write")) return std::nullopt;
   const graph::Node& read = *inner.operands[0].node;
   if (!is_own(read, "pjrt::view") || !(read.operands[0] == base)) return std::nullopt;
-  const bool same = read.numbers[0].as_int() == outer.offset &&
+  const bool same = read.scalars[0].as_int() == outer.offset &&
                     read.signature->results[0]->dtype == outer.part->dtype &&
                     read.signature->parameters[1].constant.toIntVector() == c10::IntArrayRef(outer.part->sizes) &&
                     read.signature->parameters[2].constant.toIntVector() == c10::IntArrayRef(outer.part->strides);
   if (!same) return std::nullopt;
   const graph::TensorType& written = *inner.signature->operands[1];
   const std::optional<graph::Box> box =
-      graph::box_of(*inner.signature->operands[0], written, inner.numbers[0].as_int());
+      graph::box_of(*inner.signature->operands[0], written, inner.scalars[0].as_int());
   if (!box) return std::nullopt;
   graph::Sizes strides(written.sizes.size(), 1);
   int64_t offset = outer.offset;
@@ -195,7 +195,7 @@ Value read(const at::Tensor& tensor) {
   TypePtr form = value.type();
   if (same_place(*form, tensor)) return value;
   return node(interned(Form::kView, form, type_of(tensor), storage->device().index()), {&value},
-              {Number::of(tensor.storage_offset())});
+              {ScalarValue::of(tensor.storage_offset())});
 }
 
 std::optional<Shown> shown(const at::Tensor& tensor) {
@@ -238,7 +238,7 @@ void write(const at::Tensor& tensor, Value value) {
   // The choice is part of the signature, so it holds for every offset of a program whose offset varies.
   const Form form = graph::box_of(*base.type(), *write.part, write.offset) ? Form::kWriteBox : Form::kWrite;
   storage->cell.bind(
-      node(interned(form, base.type(), write.part, device), {&base, &write.update}, {Number::of(write.offset)}));
+      node(interned(form, base.type(), write.part, device), {&base, &write.update}, {ScalarValue::of(write.offset)}));
 }
 
 Value convert(const Value& value, TypePtr result, c10::DeviceIndex device) {
@@ -251,7 +251,7 @@ namespace {
 Value flat(const Value& value, c10::ScalarType dtype, int64_t count, c10::DeviceIndex device) {
   TypePtr target = graph::intern_contiguous(dtype, {count});
   if (value.type() == target) return value;
-  return node(interned(Form::kView, value.type(), target, device), {&value}, {Number::of(int64_t{0})});
+  return node(interned(Form::kView, value.type(), target, device), {&value}, {ScalarValue::of(int64_t{0})});
 }
 
 }  // namespace
@@ -264,7 +264,7 @@ void write_prefix(LazyStorage* storage, Value old, c10::ScalarType dtype) {
   Value base = node(interned(Form::kEmpty, form, nullptr, device), {}, {});
   Value prefix = flat(old, dtype, before, device);
   storage->cell.bind(
-      node(interned(Form::kWrite, form, prefix.type(), device), {&base, &prefix}, {Number::of(int64_t{0})}));
+      node(interned(Form::kWrite, form, prefix.type(), device), {&base, &prefix}, {ScalarValue::of(int64_t{0})}));
 }
 
 void keep_prefix(LazyStorage* storage, const Value& old) {

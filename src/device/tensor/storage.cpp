@@ -69,8 +69,8 @@ at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device) {
 }
 
 std::vector<at::Tensor> make_node_tensors(graph::SignaturePtr signature, c10::SmallVectorImpl<graph::Value>& operands,
-                                          c10::SmallVectorImpl<graph::Number>& numbers) {
-  const graph::NodePtr node = graph::make_node(signature, operands, numbers);
+                                          c10::SmallVectorImpl<graph::ScalarValue>& scalars) {
+  const graph::NodePtr node = graph::make_node(signature, operands, scalars);
   std::vector<at::Tensor> tensors;
   for (uint32_t i = 0; i < signature->results.size(); ++i) {
     tensors.push_back(make_tensor(signature->results[i], signature->device));

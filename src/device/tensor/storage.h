@@ -52,6 +52,6 @@ LazyStorage* storage_of(const c10::Storage& storage);
 at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device);
 // Records a node, and moves the operands into it. Returns its results. Under graph_lock().
 std::vector<at::Tensor> make_node_tensors(graph::SignaturePtr signature, c10::SmallVectorImpl<graph::Value>& operands,
-                                          c10::SmallVectorImpl<graph::Number>& numbers);
+                                          c10::SmallVectorImpl<graph::ScalarValue>& scalars);
 
 }  // namespace tpjrt::device

@@ -24,7 +24,7 @@ namespace tpjrt::engine {
 // One argument of a call: a tensor, or a scalar if `tensor` is null. Borrowed from the caller.
 struct Given {
   const at::Tensor* tensor = nullptr;
-  PlainNumber number;
+  PlainScalar number;
 };
 
 class BoundArgument;

@@ -61,12 +61,12 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   check_same_step(session_, walk, *program_);
   if (program_->requirements)
     waits_ |= !on_device && !cuda_;  // runtime assertions about CPU tensors may be all that the program does
-  numbers_ = walk.numbers;
+  scalars_ = walk.scalars;
   if (flow_) given_.resize(walk.leaves.size());
   num_leaves_ = walk.leaves.size();
   sources_ = *program_->sources;
   for (size_t i = given; i < values.size(); ++i) sources_->add_to_all(i);  // an assertion is the whole function's
-  keys_.emplace(numbers_, random_device, device_);
+  keys_.emplace(scalars_, random_device, device_);
   bind_leaves(walk, trace, new_values);
 }
 

@@ -52,8 +52,8 @@ void CompiledGraph::bind(CallState& call) {
     for (size_t i = 0; i < pack.arguments.size(); ++i) pack.put(i, call.tensor(pack.arguments[i]));
     launch_.arguments.push_back(pack.bind(call.client, call.device));
   }
-  keys_->draw(numbers_);
-  if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, numbers_);
+  keys_->draw(scalars_);
+  if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, scalars_);
   if (flow_) {
     packed_.append_to(launch_.in_world);
     agree(call);

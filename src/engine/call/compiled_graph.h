@@ -57,7 +57,7 @@ class CompiledGraph {
   std::vector<ArgumentSpec> forms_;
   std::vector<uint32_t> mutated_;
   std::shared_ptr<Program> program_;
-  std::vector<graph::Number> numbers_;
+  std::vector<graph::ScalarValue> scalars_;
   bool waits_ = false;               // CPU tensors are written or asserted about: the call waits for the program
   std::optional<c10::Device> cuda_;  // the CUDA device of some argument or result
   c10::DeviceIndex device_ = 0;      // runs the program
@@ -70,7 +70,7 @@ class CompiledGraph {
   std::optional<Returned> returned_;                     // supplied results follow the bound arguments
   std::vector<BoundPack> packs_;                         // then come packs, then scalars
   std::optional<RandomKeys> keys_;
-  NumberArguments packed_;
+  ScalarArguments packed_;
   Launch launch_;
   int calls_ = 0;  // up to 2
   std::optional<Sources> sources_;

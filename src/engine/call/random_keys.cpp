@@ -11,26 +11,26 @@
 
 namespace tpjrt::engine {
 
-RandomKeys::RandomKeys(const std::vector<graph::Number>& numbers, c10::Device device, c10::DeviceIndex computing)
+RandomKeys::RandomKeys(const std::vector<graph::ScalarValue>& scalars, c10::Device device, c10::DeviceIndex computing)
     : device_(device), computing_(computing) {
   std::map<std::pair<uint64_t, uint64_t>, uint32_t> seen;  // by seed and offset
-  for (uint32_t i = 0; i + 1 < numbers.size(); ++i) {
-    if (numbers[i].kind != graph::Number::Kind::kKey) continue;
-    const auto first = seen.emplace(std::pair(numbers[i].bits, numbers[i + 1].bits), i).first->second;
+  for (uint32_t i = 0; i + 1 < scalars.size(); ++i) {
+    if (scalars[i].kind != graph::ScalarValue::Kind::kKey) continue;
+    const auto first = seen.emplace(std::pair(scalars[i].bits, scalars[i + 1].bits), i).first->second;
     keys_.push_back({i++, first});
   }
 }
 
-void RandomKeys::draw(std::vector<graph::Number>& numbers) const {
+void RandomKeys::draw(std::vector<graph::ScalarValue>& scalars) const {
   for (const Key& key : keys_) {
     if (key.first != key.number) {
-      std::copy_n(numbers.begin() + key.first, 2, numbers.begin() + key.number);
+      std::copy_n(scalars.begin() + key.first, 2, scalars.begin() + key.number);
       continue;
     }
     const auto [seed, offset] =
         is_outside(device_) ? device::next_key_of(device_) : device::next_key(std::nullopt, computing_);
-    numbers[key.number] = graph::Number::key(seed);
-    numbers[key.number + 1] = graph::Number::key(offset);
+    scalars[key.number] = graph::ScalarValue::key(seed);
+    scalars[key.number + 1] = graph::ScalarValue::key(offset);
   }
 }
 

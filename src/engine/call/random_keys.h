@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 
 namespace tpjrt::engine {
 
@@ -15,10 +15,10 @@ class RandomKeys {
  public:
   // `numbers`: the trace's scalars. Keys come from the default generator of `device`, or of `computing` for results on
   // our own device.
-  RandomKeys(const std::vector<graph::Number>& numbers, c10::Device device, c10::DeviceIndex computing);
+  RandomKeys(const std::vector<graph::ScalarValue>& scalars, c10::Device device, c10::DeviceIndex computing);
 
   bool empty() const { return keys_.empty(); }
-  void draw(std::vector<graph::Number>& numbers) const;
+  void draw(std::vector<graph::ScalarValue>& scalars) const;
 
  private:
   struct Key {               // two of the scalars

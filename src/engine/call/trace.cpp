@@ -57,7 +57,7 @@ at::Tensor Trace::add_tensor(c10::Device device, c10::ScalarType dtype, c10::Int
   return seen;
 }
 
-void Trace::add_number(PlainNumber number) {
+void Trace::add_number(PlainScalar number) {
   TracedArgument argument;
   argument.number = number;
   arguments.push_back(std::move(argument));
@@ -130,7 +130,7 @@ bool is_known(const at::Tensor& tensor) {
   std::lock_guard lock(graph::graph_lock());
   for_each_below({tensor}, [&](const graph::Node& node) {
     known &= !node.is_leaf() || node.data;
-    for (const graph::Number& number : node.numbers) known &= number.kind != graph::Number::Kind::kKey;
+    for (const graph::ScalarValue& number : node.scalars) known &= number.kind != graph::ScalarValue::Kind::kKey;
   });
   return known;
 }
@@ -161,11 +161,11 @@ bool is_same_value(const Value& a, const Value& b, int& budget) {
   if (a.node == b.node) return true;
   const graph::Node &x = *a.node, &y = *b.node;
   if (x.is_leaf() || y.is_leaf() || x.signature != y.signature || x.operands.size() != y.operands.size() ||
-      x.numbers.size() != y.numbers.size()) {
+      x.scalars.size() != y.scalars.size()) {
     return false;
   }
-  for (size_t i = 0; i < x.numbers.size(); ++i) {
-    if (x.numbers[i].kind == graph::Number::Kind::kKey || !(x.numbers[i] == y.numbers[i])) return false;
+  for (size_t i = 0; i < x.scalars.size(); ++i) {
+    if (x.scalars[i].kind == graph::ScalarValue::Kind::kKey || !(x.scalars[i] == y.scalars[i])) return false;
   }
   for (size_t i = 0; i < x.operands.size(); ++i) {
     if (!is_same_value(x.operands[i], y.operands[i], budget)) return false;

@@ -16,7 +16,7 @@
 namespace tpjrt::engine {
 
 // A scalar argument of a function; monostate is None. Scalars are part of a program's key.
-using PlainNumber = std::variant<std::monostate, int64_t, double, bool>;
+using PlainScalar = std::variant<std::monostate, int64_t, double, bool>;
 
 // Requirements on an argument of a program: a tensor on `device` of these sizes and strides, or this scalar.
 struct ArgumentSpec {
@@ -25,7 +25,7 @@ struct ArgumentSpec {
   c10::ScalarType dtype = c10::kFloat;
   graph::Sizes sizes, strides;
   bool conjugate = false, negative = false;  // lazy bits of its memory
-  PlainNumber number;
+  PlainScalar number;
 };
 
 struct TracedArgument : ArgumentSpec {
@@ -49,7 +49,7 @@ class Trace {
   // the first to the last element (on the CPU, if that needs no copy) or a dense copy (on the device).
   at::Tensor add_tensor(c10::Device device, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                         bool conjugate, bool negative);
-  void add_number(PlainNumber number);
+  void add_number(PlainScalar number);
 
   // Returns for each argument whether its storage no longer holds its initial leaf.
   std::vector<bool> changed() const;

@@ -33,7 +33,7 @@ class Describer {
       described.file = signature.file;
       described.line = signature.line;
       for (size_t i = 0; i < signature.parameters.size(); ++i) add(call, i, described.fields);
-      first_slot_ += signature.numbers;
+      first_slot_ += signature.scalars;
     }
     return result;
   }
@@ -59,10 +59,10 @@ class Describer {
           add(call, name(i, parameter.kind == Parameter::Kind::kTensorList), parameter.entries[i], fields);
         }
         break;
-      case Parameter::Kind::kNumber:
-      case Parameter::Kind::kNumberList:
+      case Parameter::Kind::kScalar:
+      case Parameter::Kind::kScalarList:
         for (uint32_t i = 0; i < parameter.count; ++i) {
-          fields.push_back(number(name(i, parameter.kind == Parameter::Kind::kNumberList), parameter.first + i));
+          fields.push_back(number(name(i, parameter.kind == Parameter::Kind::kScalarList), parameter.first + i));
         }
         break;
     }
@@ -72,7 +72,7 @@ class Describer {
            std::vector<Field>& fields) const {
     switch (entry.source) {
       case Parameter::Entry::Source::kUndefined: fields.push_back({name, Field::Kind::kTensor, "none", {}}); break;
-      case Parameter::Entry::Source::kNumber: fields.push_back(number(name, entry.index)); break;
+      case Parameter::Entry::Source::kScalar: fields.push_back(number(name, entry.index)); break;
       case Parameter::Entry::Source::kOperand:
         fields.push_back({name, Field::Kind::kTensor, to_string(*call.signature->operands[entry.index]),
                           place(call.operands[entry.index])});
@@ -81,8 +81,8 @@ class Describer {
   }
 
   Field number(const std::string& name, uint32_t index) const {
-    const NumberSlot& slot = program_.slots[first_slot_ + index];
-    const auto kind = slot.promoted ? Field::Kind::kInput : slot.pinned ? Field::Kind::kPinned : Field::Kind::kNumber;
+    const ScalarSlot& slot = program_.slots[first_slot_ + index];
+    const auto kind = slot.promoted ? Field::Kind::kInput : slot.pinned ? Field::Kind::kPinned : Field::Kind::kScalar;
     return {name, kind, graph::to_string(slot.constant), {}};
   }
 

@@ -23,7 +23,7 @@ struct Description {
     enum class Kind : uint8_t {
       kTensor,
       kAttribute,
-      kNumber,
+      kScalar,
       kInput,
       kPinned
     };  // kInput: a scalar that is an input of the program

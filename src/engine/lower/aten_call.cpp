@@ -21,7 +21,7 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using graph::Parameter;
 using graph::Signature;
 using graph::TypePtr;
@@ -35,7 +35,7 @@ std::string text_of(const Entry& entry) {
   switch (entry.source) {
     case Entry::Source::kUndefined: return "none";
     case Entry::Source::kOperand: return "%" + place;
-    case Entry::Source::kNumber: break;
+    case Entry::Source::kScalar: break;
   }
   return "#" + place;
 }
@@ -50,8 +50,8 @@ std::string text_of(const Parameter& parameter) {
         out << (&entry == parameter.entries.data() ? "[" : ", ") << text_of(entry);
       out << (parameter.entries.empty() ? "[]" : "]");
       break;
-    case Parameter::Kind::kNumber:
-    case Parameter::Kind::kNumberList: out << "#" << parameter.first << "+" << parameter.count; break;
+    case Parameter::Kind::kScalar:
+    case Parameter::Kind::kScalarList: out << "#" << parameter.first << "+" << parameter.count; break;
   }
   return out.str();
 }
@@ -90,10 +90,10 @@ bool has_places(const Signature& signature) {
 }
 
 // Returns the scalars, which follow the operands.
-std::vector<Number> numbers_of(c10::ArrayRef<at::Tensor> given, size_t operands) {
-  std::vector<Number> numbers;
-  for (const at::Tensor& number : given.slice(operands)) numbers.push_back(Number::of(number.item()));
-  return numbers;
+std::vector<ScalarValue> scalars_of(c10::ArrayRef<at::Tensor> given, size_t operands) {
+  std::vector<ScalarValue> scalars;
+  for (const at::Tensor& number : given.slice(operands)) scalars.push_back(ScalarValue::of(number.item()));
+  return scalars;
 }
 
 // Runs a draw with the key that follows the scalars.
@@ -101,7 +101,7 @@ std::vector<at::Tensor> draw(const Signature& signature, const std::vector<at::T
   const c10::ArrayRef<at::Tensor> all = given;
   const auto* key = given.back().const_data_ptr<uint64_t>();
   const size_t operands = signature.operands.size();
-  return kernels::host_kernel(signature)({signature, numbers_of(all.slice(0, all.size() - 1), operands),
+  return kernels::host_kernel(signature)({signature, scalars_of(all.slice(0, all.size() - 1), operands),
                                           all.slice(0, operands), kernels::RandomState{key[0], key[1]}});
 }
 
@@ -109,7 +109,7 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackTempl
                             const std::optional<c10::OperatorHandle>& writing, const std::vector<at::Tensor>& given,
                             const std::vector<at::Tensor>& places) {
   torch::jit::Stack stack;
-  form.push(stack, numbers_of(given, signature.operands.size()), [&](uint32_t operand) { return given[operand]; });
+  form.push(stack, scalars_of(given, signature.operands.size()), [&](uint32_t operand) { return given[operand]; });
   if (writing) {
     for (const at::Tensor& place : places) stack.emplace_back(place);
     writing->callBoxed(stack);
@@ -134,7 +134,7 @@ std::vector<at::Tensor> run_in_place(const c10::OperatorHandle& op, const device
   }
   given[0] = places[0];
   torch::jit::Stack stack;
-  form.push(stack, numbers_of(given, operands), [&](uint32_t operand) { return given[operand]; });
+  form.push(stack, scalars_of(given, operands), [&](uint32_t operand) { return given[operand]; });
   op.callBoxed(stack);
   return places;
 }
@@ -183,7 +183,7 @@ bool is_own_kernel(const Signature& signature, ops::Target target) {
   return may_be_called(signature, target) && signature.op->schema().name().starts_with("torch_pjrt::sparse_");
 }
 
-bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
+bool is_implemented(const Signature& signature, c10::ArrayRef<ScalarValue> scalars) {
   constexpr int64_t kMostTried = 1 << 14;
   int64_t elements = 0;
   for (const TypePtr type : signature.operands) elements += type->numel();
@@ -194,7 +194,7 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
   } heard;
   const c10::WarningUtils::WarningHandlerGuard guard(&heard);
   try {
-    torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) {
+    torch::jit::Stack stack = device::make_stack(signature, scalars, [&](uint32_t operand) {
       const TypePtr type = signature.operands[operand];
       return at::ones(type->sizes, at::TensorOptions(c10::kCPU).dtype(type->dtype));
     });
@@ -229,12 +229,12 @@ bool are_images_better_by_aten(const Signature& signature, ops::Target target) {
 }
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,
-                      const std::vector<LoweredNumber>& numbers, const Value& key) {
+                      const std::vector<LoweredScalar>& scalars, const Value& key) {
   TORCH_CHECK_NOT_IMPLEMENTED(e.target() == ops::Target::kCpuWithKernels, "[", signature.name,
                               "] is a kernel of the CPU's here, which only programs that this process runs can call");
   kernels::AtenCall call;
   Values given = operands;
-  for (const LoweredNumber& number : numbers) given.push_back(number.value);
+  for (const LoweredScalar& number : scalars) given.push_back(number.value);
   if (signature.random) given.push_back(key);
   const bool last = e.images_last() && are_images_better_by_aten(signature, e.target());
   const auto order_of = [&](const hlo::Dims& dims) {

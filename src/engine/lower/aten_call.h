@@ -15,7 +15,7 @@ bool is_own_kernel(const graph::Signature& signature, ops::Target target);
 
 // Returns true if the kernel takes such arguments without a warning. Its errors and warnings belong to the host, at the
 // user's line, because nobody hears them on a program's thread. Small operands are tried.
-bool is_implemented(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
+bool is_implemented(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars);
 // Returns true if the op has another lowering but the table prefers PyTorch's kernel for these operands
 // (ops::Platforms::aten_from).
 // (ops::Platforms::aten_from).
@@ -26,6 +26,6 @@ bool are_images_better_by_aten(const graph::Signature& signature, ops::Target ta
 
 // Emits the call. Images keep their layout if the op's kernel supports it. `key`: for random ops.
 hlo::Values emit_aten_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
-                           const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
+                           const std::vector<LoweredScalar>& scalars, const hlo::Value& key);
 
 }  // namespace tpjrt::engine

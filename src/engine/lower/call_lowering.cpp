@@ -20,7 +20,7 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using graph::Parameter;
 using graph::Signature;
 using graph::TypePtr;
@@ -35,7 +35,7 @@ class InnerCallBuilder {
   InnerCallBuilder(const Signature& outer, const graph::OpVariant& variant, int64_t element)
       : outer_(outer), variant_(variant), element_(element) {}
 
-  InnerCall build(c10::ArrayRef<Number> numbers) {
+  InnerCall build(c10::ArrayRef<ScalarValue> scalars) {
     call_.signature = std::make_unique<Signature>();
     Signature& inner = *call_.signature;
     inner.name = graph::full_name(variant_.op);
@@ -53,9 +53,9 @@ class InnerCallBuilder {
       parameter.name = declared[i].name();
       inner.parameters.push_back(std::move(parameter));
     }
-    inner.numbers = static_cast<uint32_t>(call_.numbers.size());
-    infer_results(inner, numbers);
-    if (inner.random) inner.numbers += 2;
+    inner.scalars = static_cast<uint32_t>(call_.scalars.size());
+    infer_results(inner, scalars);
+    if (inner.random) inner.scalars += 2;
     return std::move(call_);
   }
 
@@ -78,9 +78,9 @@ class InnerCallBuilder {
       call_.operands.push_back(entry.index);
       call_.signature->operands.push_back(entry.type);
       entry.index = static_cast<uint32_t>(call_.operands.size() - 1);
-    } else if (entry.source == Entry::Source::kNumber) {
-      call_.numbers.push_back(entry.index);
-      entry.index = static_cast<uint32_t>(call_.numbers.size() - 1);
+    } else if (entry.source == Entry::Source::kScalar) {
+      call_.scalars.push_back(entry.index);
+      entry.index = static_cast<uint32_t>(call_.scalars.size() - 1);
     }
     return entry;
   }
@@ -92,24 +92,24 @@ class InnerCallBuilder {
       inner.entries = {inner.entries.at(static_cast<size_t>(element_))};
     }
     for (Entry& entry : inner.entries) entry = moved(entry);
-    if (inner.kind == Parameter::Kind::kNumber || inner.kind == Parameter::Kind::kNumberList) {
+    if (inner.kind == Parameter::Kind::kScalar || inner.kind == Parameter::Kind::kScalarList) {
       uint32_t first = inner.first;
       uint32_t count = inner.count;
-      if (element_ >= 0 && inner.kind == Parameter::Kind::kNumberList) {
+      if (element_ >= 0 && inner.kind == Parameter::Kind::kScalarList) {
         first += static_cast<uint32_t>(element_);
         count = 1;
-        inner.kind = Parameter::Kind::kNumber;
+        inner.kind = Parameter::Kind::kScalar;
       }
-      inner.first = static_cast<uint32_t>(call_.numbers.size());
+      inner.first = static_cast<uint32_t>(call_.scalars.size());
       inner.count = count;
-      for (uint32_t k = 0; k < count; ++k) call_.numbers.push_back(first + k);
+      for (uint32_t k = 0; k < count; ++k) call_.scalars.push_back(first + k);
     }
     return inner;
   }
 
-  void infer_results(Signature& inner, c10::ArrayRef<Number> numbers) {
-    std::vector<Number> mine;
-    for (const uint32_t index : call_.numbers) mine.push_back(numbers[index]);
+  void infer_results(Signature& inner, c10::ArrayRef<ScalarValue> scalars) {
+    std::vector<ScalarValue> mine;
+    for (const uint32_t index : call_.scalars) mine.push_back(scalars[index]);
     for (const at::Tensor& meta : device::tensors_of(device::outline(inner, mine).results)) {
       inner.results.push_back(!meta.defined() ? nullptr : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
     }
@@ -122,21 +122,21 @@ class InnerCallBuilder {
 };
 
 // Appends an inner call, whose results are the next of the outer results.
-bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall inner_call, c10::ArrayRef<Number> numbers,
+bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall inner_call, c10::ArrayRef<ScalarValue> scalars,
                     uint32_t first_result, ops::Target target, std::string& reason) {
   const auto count = static_cast<uint32_t>(inner_call.signature->results.size());
   if (first_result + count > outer.results.size()) return false;
   for (uint32_t i = 0; i < count; ++i) inner_call.results.push_back(first_result + i);
-  std::vector<Number> mine;
-  for (const uint32_t index : inner_call.numbers) mine.push_back(numbers[index]);
+  std::vector<ScalarValue> mine;
+  for (const uint32_t index : inner_call.scalars) mine.push_back(scalars[index]);
   if (!find_lowering(*inner_call.signature, mine, target, reason)) return false;
-  outer.lowering_holds_numbers |= inner_call.signature->lowering_holds_numbers;
+  outer.lowering_holds_scalars |= inner_call.signature->lowering_holds_scalars;
   lowering.inner_calls.push_back(std::move(inner_call));
   return true;
 }
 
 // Some shape functions of in-place and out= ops don't check that the result fits into the tensor that is written to.
-void refuse_impossible_writes(const Signature& outer, const Signature& inner, c10::ArrayRef<Number> numbers) {
+void refuse_impossible_writes(const Signature& outer, const Signature& inner, c10::ArrayRef<ScalarValue> scalars) {
   if (inner.results.size() != outer.results.size() || outer.mutated.size() != outer.results.size()) return;
   const bool in_place = outer.op->schema().name().ends_with('_');
   std::vector<c10::ScalarType> dtypes;
@@ -152,27 +152,27 @@ void refuse_impossible_writes(const Signature& outer, const Signature& inner, c1
       throw ops::Mistake("its result has another shape than what it is written to");
     }
   }
-  if (!same && !in_place) device::check_out_dtypes(outer, numbers, dtypes);
+  if (!same && !in_place) device::check_out_dtypes(outer, scalars, dtypes);
 }
 
-bool lower_by_functional_variant(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+bool lower_by_functional_variant(CallLowering& lowering, const Signature& signature, c10::ArrayRef<ScalarValue> scalars,
                       ops::Target target, std::string& reason) {
   const auto variant = graph::functional_variant(*signature.op);
   if (!variant) return false;
-  InnerCall inner_call = InnerCallBuilder(signature, *variant, -1).build(numbers);
-  refuse_impossible_writes(signature, *inner_call.signature, numbers);
+  InnerCall inner_call = InnerCallBuilder(signature, *variant, -1).build(scalars);
+  refuse_impossible_writes(signature, *inner_call.signature, scalars);
   return inner_call.signature->results.size() == signature.results.size() &&
-         add_inner_call(lowering, signature, std::move(inner_call), numbers, 0, target, reason);
+         add_inner_call(lowering, signature, std::move(inner_call), scalars, 0, target, reason);
 }
 
-bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<ScalarValue> scalars,
                       ops::Target target, std::string& reason) {
   const auto variant = graph::element_variant(*signature.op);
   if (!variant) return false;
   for (uint32_t i = 0; i < signature.results.size(); ++i) {
-    InnerCall inner_call = InnerCallBuilder(signature, *variant, i).build(numbers);
+    InnerCall inner_call = InnerCallBuilder(signature, *variant, i).build(scalars);
     if (inner_call.signature->results.size() != 1 ||
-        !add_inner_call(lowering, signature, std::move(inner_call), numbers, i, target, reason)) {
+        !add_inner_call(lowering, signature, std::move(inner_call), scalars, i, target, reason)) {
       lowering.inner_calls.clear();
       return false;
     }
@@ -217,13 +217,13 @@ bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& 
 }
 
 // Traces a decomposition on placeholders with the recorder, and keeps the nodes.
-bool trace(Source source, Subgraph& graph, const Signature& signature, c10::ArrayRef<Number> numbers,
+bool trace(Source source, Subgraph& graph, const Signature& signature, c10::ArrayRef<ScalarValue> scalars,
            std::string& reason) {
   graph.placeholders.clear();
   graph.results.clear();
   std::vector<at::Tensor> tensors;
   for (const TypePtr type : signature.operands) tensors.push_back(graph.add_placeholder(type, signature.device));
-  torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
+  torch::jit::Stack stack = device::make_stack(signature, scalars, [&](uint32_t operand) { return tensors[operand]; });
   forget_wrong_rule();
   try {
     device::BelowEverything below;
@@ -260,7 +260,7 @@ bool trace(Source source, Subgraph& graph, const Signature& signature, c10::Arra
   return true;
 }
 
-bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<ScalarValue> scalars,
                             std::string& reason) {
   // A decomposition that calls itself would never end. This throws instead of returning false, because a plan must not
   // conclude that the call can't be lowered: the outer, equal call may have another way.
@@ -271,8 +271,8 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
     }
   }
   UnderWay call(signature);
-  if (trace(Source::kPython, lowering.decomposition, signature, numbers, reason) ||
-      trace(Source::kComposite, lowering.decomposition, signature, numbers, reason)) {
+  if (trace(Source::kPython, lowering.decomposition, signature, scalars, reason) ||
+      trace(Source::kComposite, lowering.decomposition, signature, scalars, reason)) {
     return true;
   }
   const std::string& op = signature.op->schema().name();
@@ -312,10 +312,10 @@ const CallLowering& lowering_of(const Signature& signature) {
   return *static_cast<const CallLowering*>(signature.lowering.get());
 }
 
-Subgraph decomposition_of(const Signature& signature, c10::ArrayRef<Number> numbers) {
+Subgraph decomposition_of(const Signature& signature, c10::ArrayRef<ScalarValue> scalars) {
   CallLowering lowering;
   std::string reason;
-  if (!lower_by_decomposition(lowering, signature, numbers, reason)) throw ops::Unsupported(reason);
+  if (!lower_by_decomposition(lowering, signature, scalars, reason)) throw ops::Unsupported(reason);
   return std::move(lowering.decomposition);
 }
 
@@ -328,49 +328,49 @@ const char* way_of(const Signature& signature) {
   return "decomposition";
 }
 
-bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
+bool find_lowering(const Signature& signature, c10::ArrayRef<ScalarValue> scalars, ops::Target target, std::string& reason) {
   auto lowering = std::make_shared<CallLowering>();
   std::string why;
   if (is_own_kernel(signature, target)) {
     lowering->by_aten = true;
     signature.lowering = lowering;
-    if (try_emit(signature, numbers, target, why)) return true;
+    if (try_emit(signature, scalars, target, why)) return true;
     lowering->by_aten = false;
   }
   lowering->rule = ops::RuleTable::instance().find(signature.name);
   if (lowering->rule) {
     signature.lowering = lowering;
-    if (try_emit(signature, numbers, target, why)) {
+    if (try_emit(signature, scalars, target, why)) {
       lowering->by_aten = is_better_by_aten(signature, target);
       return true;
     }
     lowering->rule = nullptr;
   }
-  if (lower_by_functional_variant(*lowering, signature, numbers, target, why) ||
-      lower_by_element(*lowering, signature, numbers, target, why)) {
+  if (lower_by_functional_variant(*lowering, signature, scalars, target, why) ||
+      lower_by_element(*lowering, signature, scalars, target, why)) {
     signature.lowering = lowering;
     return true;
   }
   lowering->inner_calls.clear();
   std::string second;
-  if (lower_by_decomposition(*lowering, signature, numbers, second)) {
+  if (lower_by_decomposition(*lowering, signature, scalars, second)) {
     signature.lowering = lowering;
-    signature.lowering_holds_numbers = !numbers.empty();
-    if (try_emit(signature, numbers, target, second)) {
-      lowering->by_aten = is_better_by_aten(signature, target) && is_implemented(signature, numbers);
+    signature.lowering_holds_scalars = !scalars.empty();
+    if (try_emit(signature, scalars, target, second)) {
+      lowering->by_aten = is_better_by_aten(signature, target) && is_implemented(signature, scalars);
       return true;
     }
   }
-  if (is_aten_call(signature, target) && is_implemented(signature, numbers)) {
-    signature.lowering_holds_numbers = false;
+  if (is_aten_call(signature, target) && is_implemented(signature, scalars)) {
+    signature.lowering_holds_scalars = false;
     lowering->decomposition = {};
     lowering->by_aten = true;
     signature.lowering = lowering;
     std::string third;
-    if (try_emit(signature, numbers, target, third)) return true;
+    if (try_emit(signature, scalars, target, third)) return true;
   }
   signature.lowering = nullptr;
-  signature.lowering_holds_numbers = false;
+  signature.lowering_holds_scalars = false;
   reason = why.empty() ? second : why;
   return false;
 }

@@ -37,7 +37,7 @@ struct CallLowering {
   // operands and scalars of the outer call, and its results are converted to the outer results' types.
   struct InnerCall {
     std::unique_ptr<graph::Signature> signature;
-    std::vector<uint32_t> operands, numbers, results;
+    std::vector<uint32_t> operands, scalars, results;
   };
   const ops::RuleTable::Entry* rule = nullptr;
   std::vector<InnerCall> inner_calls;
@@ -54,12 +54,12 @@ struct CallLowering {
 
 // Finds a lowering, tries it for `target`, and stores it in signature.lowering. Returns false with the reason if there
 // is none.
-bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
+bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, ops::Target target,
                    std::string& reason);
 const CallLowering& lowering_of(const graph::Signature& signature);
 // Returns the decomposition of a call that one of this project's kernels runs, for programs that can't call the kernel.
 // Throws ops::Unsupported if there is none.
-Subgraph decomposition_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
+Subgraph decomposition_of(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars);
 
 // Returns the kind of lowering: "rule", "decomposition", "kernel" (PyTorch's, called from the program), or "" for
 // internal nodes.

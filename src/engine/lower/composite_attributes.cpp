@@ -13,7 +13,7 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using graph::Parameter;
 using hlo::attribute;
 
@@ -29,11 +29,11 @@ std::string of_scalar(const c10::Scalar& scalar) {
   return attribute(scalar.toLong());
 }
 
-std::string of_scalars(const std::vector<c10::Scalar>& scalars) {
-  const bool integral = std::all_of(scalars.begin(), scalars.end(), [](auto& x) { return x.isIntegral(false); });
+std::string of_scalars(const std::vector<c10::Scalar>& constants) {
+  const bool integral = std::all_of(constants.begin(), constants.end(), [](auto& x) { return x.isIntegral(false); });
   std::vector<double> doubles;
   hlo::Dims integers;
-  for (const c10::Scalar& scalar : scalars) {
+  for (const c10::Scalar& scalar : constants) {
     if (integral) {
       integers.push_back(scalar.toLong());
     } else {
@@ -79,19 +79,19 @@ std::optional<std::string> of_constant(const c10::IValue& value, const c10::Argu
     return attribute(ints);
   }
   if (value.isList()) {
-    std::vector<c10::Scalar> scalars;
+    std::vector<c10::Scalar> constants;
     for (const c10::IValue& element : value.toListRef()) {
       if (!element.isScalar()) return {};
-      scalars.push_back(element.toScalar());
+      constants.push_back(element.toScalar());
     }
-    return of_scalars(scalars);
+    return of_scalars(constants);
   }
   return {};
 }
 
 // Returns the operands' argument names, or nothing if they are the schema's tensors in order.
 std::optional<std::vector<std::string>> operand_names(const graph::Signature& signature,
-                                                      const std::vector<LoweredNumber>& numbers) {
+                                                      const std::vector<LoweredScalar>& scalars) {
   std::vector<std::string> names, expected;
   bool plain = !signature.random;
   for (const Parameter& parameter : signature.parameters) {
@@ -102,9 +102,9 @@ std::optional<std::vector<std::string>> operand_names(const graph::Signature& si
       names.push_back(parameter.name + (list ? "." + std::to_string(i) : ""));
     }
     plain &= !list;
-    if (parameter.kind != Parameter::Kind::kNumber && parameter.kind != Parameter::Kind::kNumberList) continue;
+    if (parameter.kind != Parameter::Kind::kScalar && parameter.kind != Parameter::Kind::kScalarList) continue;
     for (uint32_t k = 0; k < parameter.count; ++k) {
-      if (!numbers[parameter.first + k].varies) continue;
+      if (!scalars[parameter.first + k].varies) continue;
       plain = false;
       names.push_back(parameter.name + (parameter.count > 1 ? "." + std::to_string(k) : ""));
     }
@@ -117,7 +117,7 @@ std::optional<std::vector<std::string>> operand_names(const graph::Signature& si
 }  // namespace
 
 std::map<std::string, std::string> attributes_of(const graph::Signature& signature,
-                                                 const std::vector<LoweredNumber>& numbers) {
+                                                 const std::vector<LoweredScalar>& scalars) {
   std::map<std::string, std::string> attributes;
   const auto& declared = signature.op->schema().arguments();
   const int64_t rank = signature.operands.empty() ? 0 : static_cast<int64_t>(signature.operands[0]->sizes.size());
@@ -126,18 +126,18 @@ std::map<std::string, std::string> attributes_of(const graph::Signature& signatu
     if (parameter.kind == Parameter::Kind::kConstant) {
       const auto text = of_constant(parameter.constant, declared[i], rank);
       if (text) attributes[parameter.name] = *text;
-    } else if (parameter.kind == Parameter::Kind::kNumber || parameter.kind == Parameter::Kind::kNumberList) {
-      std::vector<c10::Scalar> scalars;
+    } else if (parameter.kind == Parameter::Kind::kScalar || parameter.kind == Parameter::Kind::kScalarList) {
+      std::vector<c10::Scalar> constants;
       for (uint32_t k = 0; k < parameter.count; ++k) {
-        const LoweredNumber& number = numbers[parameter.first + k];
-        if (!number.varies) scalars.push_back(number.number.scalar());
+        const LoweredScalar& number = scalars[parameter.first + k];
+        if (!number.varies) constants.push_back(number.number.scalar());
       }
-      if (scalars.size() != parameter.count) continue;
+      if (constants.size() != parameter.count) continue;
       attributes[parameter.name] =
-          parameter.kind == Parameter::Kind::kNumber ? of_scalar(scalars[0]) : of_scalars(scalars);
+          parameter.kind == Parameter::Kind::kScalar ? of_scalar(constants[0]) : of_scalars(constants);
     }
   }
-  if (const auto names = operand_names(signature, numbers)) attributes["operands"] = attribute(*names);
+  if (const auto names = operand_names(signature, scalars)) attributes["operands"] = attribute(*names);
   return attributes;
 }
 

@@ -11,6 +11,6 @@ namespace tpjrt::engine {
 
 // Returns the attributes by name, in MLIR syntax. `numbers` that vary are operands, not attributes.
 std::map<std::string, std::string> attributes_of(const graph::Signature& signature,
-                                                 const std::vector<LoweredNumber>& numbers);
+                                                 const std::vector<LoweredScalar>& scalars);
 
 }  // namespace tpjrt::engine

@@ -60,9 +60,9 @@ class Recorder {
     // The signature is not interned, because no two traces of a loop are compared. A program may outlive everything
     // else that refers to the node.
     const Signature* signature = new Signature(std::move(signature_));
-    c10::SmallVector<graph::Number, 1> numbers;
+    c10::SmallVector<graph::ScalarValue, 1> scalars;
     std::lock_guard lock(graph::graph_lock());
-    return device::make_node_tensors(signature, operands_, numbers);
+    return device::make_node_tensors(signature, operands_, scalars);
   }
 
  private:

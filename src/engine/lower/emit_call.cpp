@@ -14,7 +14,7 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using graph::Parameter;
 using graph::Signature;
 using hlo::ElementType;
@@ -68,9 +68,9 @@ void set_constant(Argument& argument, const c10::IValue& value) {
 // Assembles a call for a rule. Owns the data that the arguments point to.
 class RuleCall {
  public:
-  RuleCall(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
+  RuleCall(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredScalar>& scalars,
            const Value& key)
-      : e_(e), operands_(operands), numbers_(numbers) {
+      : e_(e), operands_(operands), scalars_(scalars) {
     call.name = signature.name;
     call.results = signature.results;
     call.rng_key = key;
@@ -85,7 +85,7 @@ class RuleCall {
     for (size_t i = 0; i < pins_.size(); ++i) {
       for (size_t k = 0; k < pins_[i].size(); ++k) {
         if (!pins_[i][k]) continue;
-        const LoweredNumber& number = numbers_[signature.parameters[i].first + k];
+        const LoweredScalar& number = scalars_[signature.parameters[i].first + k];
         if (number.pinned) *number.pinned = true;
       }
     }
@@ -105,7 +105,7 @@ class RuleCall {
             declared->type()->kind() == c10::TypeKind::NumberType) {
           argument.kind = Argument::Kind::kScalar;
           argument.scalars = {parameter.constant.toScalar()};
-          argument.scalar_values = {constant_of(e_, Number::of(argument.scalars[0]))};
+          argument.scalar_values = {constant_of(e_, ScalarValue::of(argument.scalars[0]))};
         }
         break;
       case Parameter::Kind::kTensor:
@@ -119,12 +119,12 @@ class RuleCall {
         }
         if (parameter.kind == Parameter::Kind::kTensor && !argument.tensors[0]) argument.kind = Argument::Kind::kNone;
         break;
-      case Parameter::Kind::kNumber:
-      case Parameter::Kind::kNumberList:
+      case Parameter::Kind::kScalar:
+      case Parameter::Kind::kScalarList:
         argument.kind =
-            parameter.kind == Parameter::Kind::kNumber ? Argument::Kind::kScalar : Argument::Kind::kScalarList;
+            parameter.kind == Parameter::Kind::kScalar ? Argument::Kind::kScalar : Argument::Kind::kScalarList;
         for (uint32_t k = 0; k < parameter.count; ++k) {
-          const LoweredNumber& number = numbers_[parameter.first + k];
+          const LoweredScalar& number = scalars_[parameter.first + k];
           argument.scalars.push_back(number.number.scalar());
           argument.scalar_values.push_back(number.value);
           argument.varies |= number.varies;
@@ -139,24 +139,24 @@ class RuleCall {
     switch (entry.source) {
       case Entry::Source::kUndefined: return {};
       case Entry::Source::kOperand: return operands_[entry.index];
-      case Entry::Source::kNumber: break;
+      case Entry::Source::kScalar: break;
     }
-    return e_.to(numbers_[entry.index].value, ops::element_of(entry.type->dtype));
+    return e_.to(scalars_[entry.index].value, ops::element_of(entry.type->dtype));
   }
 
   Emit& e_;
   const Values& operands_;
-  const std::vector<LoweredNumber>& numbers_;
+  const std::vector<LoweredScalar>& scalars_;
   std::vector<std::vector<bool>> pins_;
 };
 
 thread_local std::string wrong_rule;
 
 // The scalars' current values as constants; keys are operands and left out.
-std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
-  std::vector<LoweredNumber> lowered;
-  for (const Number& number : numbers) {
-    if (number.kind != Number::Kind::kKey) lowered.push_back({number, constant_of(e, number), false, nullptr});
+std::vector<LoweredScalar> constants(Emit& e, c10::ArrayRef<ScalarValue> scalars) {
+  std::vector<LoweredScalar> lowered;
+  for (const ScalarValue& number : scalars) {
+    if (number.kind != ScalarValue::Kind::kKey) lowered.push_back({number, constant_of(e, number), false, nullptr});
   }
   return lowered;
 }
@@ -183,7 +183,7 @@ Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, con
       if (!key) throw ops::Unsupported("its decomposition draws random numbers, which its schema doesn't say");
       inner_key = derived_key(e, key, random_nodes++);
     }
-    done[node] = emit_call(e, *node->signature, inputs, constants(e, node->numbers), inner_key);
+    done[node] = emit_call(e, *node->signature, inputs, constants(e, node->scalars), inner_key);
   }
   Values results;
   for (const graph::Value& value : graph.results) {
@@ -192,20 +192,20 @@ Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, con
   return results;
 }
 
-Value constant_of(Emit& e, const Number& number) {
+Value constant_of(Emit& e, const ScalarValue& number) {
   switch (number.kind) {
-    case Number::Kind::kDouble: return e.constant(number.as_double(), Type{ElementType::kF64, {}});
-    case Number::Kind::kBool: return e.constant(number.as_int(), Type{ElementType::kPred, {}});
-    case Number::Kind::kComplex:
+    case ScalarValue::Kind::kDouble: return e.constant(number.as_double(), Type{ElementType::kF64, {}});
+    case ScalarValue::Kind::kBool: return e.constant(number.as_int(), Type{ElementType::kPred, {}});
+    case ScalarValue::Kind::kComplex:
       return e.constant_complex(number.as_double(), number.imaginary, {ElementType::kC128, {}});
     default: return e.constant(number.as_int(), Type{ElementType::kS64, {}});
   }
 }
 
 static Values emit_decomposition(Emit& e, const Signature& signature, const Values& operands,
-                                 const std::vector<LoweredNumber>& numbers, const Value& key) {
-  std::vector<Number> plain;
-  for (const LoweredNumber& number : numbers) {
+                                 const std::vector<LoweredScalar>& scalars, const Value& key) {
+  std::vector<ScalarValue> plain;
+  for (const LoweredScalar& number : scalars) {
     plain.push_back(number.number);
     if (number.pinned) *number.pinned = true;
   }
@@ -216,27 +216,27 @@ static Values emit_decomposition(Emit& e, const Signature& signature, const Valu
 }
 
 static Values emit_plainly(Emit& e, const Signature& signature, const Values& operands,
-                           const std::vector<LoweredNumber>& numbers, const Value& key) {
+                           const std::vector<LoweredScalar>& scalars, const Value& key) {
   const CallLowering& lowering = lowering_of(signature);
   e.set_op(signature.name);
   const bool has_other = lowering.rule || !lowering.decomposition.results.empty();
   if (lowering.by_aten && (!has_other || e.target() == ops::Target::kCpuWithKernels)) {
     if (e.target() != ops::Target::kCpuWithKernels && is_own_kernel(signature, ops::Target::kCpuWithKernels)) {
-      return emit_decomposition(e, signature, operands, numbers, key);
+      return emit_decomposition(e, signature, operands, scalars, key);
     }
-    return emit_aten_call(e, signature, operands, numbers, key);
+    return emit_aten_call(e, signature, operands, scalars, key);
   }
   if (e.images_last() && are_images_better_by_aten(signature, e.target())) {
-    return emit_aten_call(e, signature, operands, numbers, key);
+    return emit_aten_call(e, signature, operands, scalars, key);
   }
   if (lowering.rule) {
-    RuleCall call(e, signature, operands, numbers, key);
+    RuleCall call(e, signature, operands, scalars, key);
     e.set_precisions(signature.precisions);
     Values results = ops::RuleTable::emit(*lowering.rule, e, call.call);
     call.report_pins(signature);
     return results;
   }
-  if (lowering.group) return emit_group(e, *lowering.group, signature, operands, numbers);
+  if (lowering.group) return emit_group(e, *lowering.group, signature, operands, scalars);
   if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
   if (!lowering.function.empty()) return emit_foreign_call(e, signature, lowering, operands);
   if (lowering.inner_calls.empty()) {
@@ -251,11 +251,11 @@ static Values emit_plainly(Emit& e, const Signature& signature, const Values& op
   for (const CallLowering::InnerCall& inner_call : lowering.inner_calls) {
     Values inner;
     for (const uint32_t operand : inner_call.operands) inner.push_back(operands[operand]);
-    std::vector<LoweredNumber> inner_numbers;
-    for (const uint32_t number : inner_call.numbers) inner_numbers.push_back(numbers[number]);
+    std::vector<LoweredScalar> inner_scalars;
+    for (const uint32_t number : inner_call.scalars) inner_scalars.push_back(scalars[number]);
     Value inner_key = key;
     if (key && lowering.inner_calls.size() > 1) inner_key = derived_key(e, key, index++);
-    Values values = emit_call(e, *inner_call.signature, inner, inner_numbers, inner_key);
+    Values values = emit_call(e, *inner_call.signature, inner, inner_scalars, inner_key);
     for (size_t i = 0; i < values.size(); ++i) {
       const uint32_t to = inner_call.results[i];
       if (signature.results[to]) results[to] = e.as(values[i], *signature.results[to]);
@@ -264,10 +264,10 @@ static Values emit_plainly(Emit& e, const Signature& signature, const Values& op
   return results;
 }
 
-Values emit_call(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
+Values emit_call(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredScalar>& scalars,
                  const Value& key) {
-  return is_composite(signature) ? emit_composite(e, signature, operands, numbers, key, emit_plainly)
-                                 : emit_plainly(e, signature, operands, numbers, key);
+  return is_composite(signature) ? emit_composite(e, signature, operands, scalars, key, emit_plainly)
+                                 : emit_plainly(e, signature, operands, scalars, key);
 }
 
 void forget_wrong_rule() { wrong_rule.clear(); }
@@ -277,28 +277,28 @@ void rethrow_wrong_rule() {
 
 namespace {
 
-Values emit_alone(Emit& e, const Signature& signature, c10::ArrayRef<Number> numbers) {
+Values emit_alone(Emit& e, const Signature& signature, c10::ArrayRef<ScalarValue> scalars) {
   e.set_composites_as_calls();  // every compiler accepts these
   Values operands;
   for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
   Value key;
   if (signature.random) key = e.parameter({ElementType::kU64, {2}});
-  Values results = emit_call(e, signature, operands, constants(e, numbers), key);
+  Values results = emit_call(e, signature, operands, constants(e, scalars), key);
   std::erase_if(results, [](const Value& value) { return !value; });
   return results;
 }
 
 }  // namespace
 
-std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target) {
+std::string emit_alone(const Signature& signature, c10::ArrayRef<ScalarValue> scalars, ops::Target target) {
   Emit e("alone", target);
-  return e.finish(emit_alone(e, signature, numbers));
+  return e.finish(emit_alone(e, signature, scalars));
 }
 
-bool requires_of_data(const Signature& signature, c10::ArrayRef<Number> numbers) try {
+bool requires_of_data(const Signature& signature, c10::ArrayRef<ScalarValue> scalars) try {
   Emit e("checks", ops::Target::kCuda);
   e.without_text();
-  (void)emit_alone(e, signature, numbers);
+  (void)emit_alone(e, signature, scalars);
   return !e.requirements().empty();
 } catch (const ops::Unsupported&) {
   return true;
@@ -306,11 +306,11 @@ bool requires_of_data(const Signature& signature, c10::ArrayRef<Number> numbers)
   return true;
 }
 
-bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
+bool try_emit(const Signature& signature, c10::ArrayRef<ScalarValue> scalars, ops::Target target, std::string& reason) {
   try {
     Emit e("asked", target);
     e.without_text();
-    (void)e.finish(emit_alone(e, signature, numbers));
+    (void)e.finish(emit_alone(e, signature, scalars));
     return true;
   } catch (const ops::Unsupported& error) {
     reason = error.what();

@@ -14,8 +14,8 @@
 namespace tpjrt::engine {
 
 // A lowered scalar of a call.
-struct LoweredNumber {
-  graph::Number number;
+struct LoweredScalar {
+  graph::ScalarValue number;
   hlo::Value value;        // 0-d f64, s64, kPred or c128
   bool varies = false;     // an input of the program
   bool* pinned = nullptr;  // set when a rule needs to know the value
@@ -23,7 +23,7 @@ struct LoweredNumber {
 
 // Emits one call. The results have the order and types of signature.results. `key` is for random ops.
 hlo::Values emit_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
-                      const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
+                      const std::vector<LoweredScalar>& scalars, const hlo::Value& key);
 
 // Emits the nodes of a decomposition or a region, with operands in place of its placeholders.
 hlo::Values emit_subgraph(ops::Emit& e, const Subgraph& graph, const hlo::Values& operands, const hlo::Value& key);
@@ -33,15 +33,15 @@ hlo::Value derived_key(ops::Emit& e, const hlo::Value& key, int64_t index);
 
 // Returns a module of this call alone, whose parameters are its operands. Scalars are constants, and keys are left out.
 // It serves to try a call: rules while it is recorded, XLA when it rejects a graph. Throws the rule's exceptions.
-std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target);
+std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, ops::Target target);
 
 // Returns true if the call's program has runtime assertions about its data (Note [Requirements]), or if it can't be
 // emitted.
-bool requires_of_data(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
+bool requires_of_data(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars);
 
 // Returns true if the call can be emitted. Otherwise sets the reason: a rule threw Unsupported or emitted ops of wrong
 // types. Wrong types throw InternalError in strict mode.
-bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
+bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, ops::Target target,
               std::string& reason);
 
 // Python turns an InternalError of a rule into another exception. The first function forgets this thread's last
@@ -50,6 +50,6 @@ void forget_wrong_rule();
 void rethrow_wrong_rule();
 
 // Returns a constant 0-d value of the scalar's own type.
-hlo::Value constant_of(ops::Emit& e, const graph::Number& number);
+hlo::Value constant_of(ops::Emit& e, const graph::ScalarValue& number);
 
 }  // namespace tpjrt::engine

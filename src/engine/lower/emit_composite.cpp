@@ -21,25 +21,25 @@ using Entry = Parameter::Entry;
 // Maps a composite's operands to its body's values. A call's operands are its tensors in the schema's order.
 class Inputs {
  public:
-  Inputs(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
+  Inputs(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredScalar>& scalars,
          const Value& key)
-      : numbers_(numbers), number_at_(numbers.size(), -1), has_key_(static_cast<bool>(key)) {
+      : scalars_(scalars), scalar_at_(scalars.size(), -1), has_key_(static_cast<bool>(key)) {
     operand_at_.resize(operands.size());
     for (const Parameter& parameter : signature.parameters) {
       for (const Entry& entry : parameter.entries) {
         if (entry.source == Entry::Source::kOperand) {
           operand_at_[entry.index] = next();
           all_.push_back(operands[entry.index], signature.operands[entry.index]);
-        } else if (entry.source == Entry::Source::kNumber) {  // a tensor of one element
-          number_at_[entry.index] = next();
-          all_.push_back(e.to(numbers[entry.index].value, ops::element_of(entry.type->dtype)));
+        } else if (entry.source == Entry::Source::kScalar) {  // a tensor of one element
+          scalar_at_[entry.index] = next();
+          all_.push_back(e.to(scalars[entry.index].value, ops::element_of(entry.type->dtype)));
         }
       }
-      if (parameter.kind != Parameter::Kind::kNumber && parameter.kind != Parameter::Kind::kNumberList) continue;
+      if (parameter.kind != Parameter::Kind::kScalar && parameter.kind != Parameter::Kind::kScalarList) continue;
       for (uint32_t i = parameter.first; i < parameter.first + parameter.count; ++i) {
-        if (!numbers[i].varies) continue;
-        number_at_[i] = next();
-        all_.push_back(numbers[i].value);
+        if (!scalars[i].varies) continue;
+        scalar_at_[i] = next();
+        all_.push_back(scalars[i].value);
       }
     }
     if (has_key_) all_.push_back(key);
@@ -53,11 +53,11 @@ class Inputs {
     return values;
   }
 
-  std::vector<LoweredNumber> numbers(Emit& e, const Values& arguments) const {
-    std::vector<LoweredNumber> result = numbers_;
+  std::vector<LoweredScalar> scalars(Emit& e, const Values& arguments) const {
+    std::vector<LoweredScalar> result = scalars_;
     for (size_t i = 0; i < result.size(); ++i) {
       result[i].value =
-          number_at_[i] < 0 ? constant_of(e, result[i].number) : arguments[static_cast<size_t>(number_at_[i])];
+          scalar_at_[i] < 0 ? constant_of(e, result[i].number) : arguments[static_cast<size_t>(scalar_at_[i])];
     }
     return result;
   }
@@ -67,8 +67,8 @@ class Inputs {
  private:
   int64_t next() const { return static_cast<int64_t>(all_.values.size()); }
 
-  const std::vector<LoweredNumber>& numbers_;
-  std::vector<int64_t> operand_at_, number_at_;
+  const std::vector<LoweredScalar>& scalars_;
+  std::vector<int64_t> operand_at_, scalar_at_;
   bool has_key_;
   Operands all_;
 };
@@ -161,11 +161,11 @@ Values composite(Emit& e, const Signature& signature, const std::string& name,
 }
 
 Values emit_composite(Emit& e, const Signature& signature, const Values& operands,
-                      const std::vector<LoweredNumber>& numbers, const Value& key, EmitPlainly plainly) {
-  const Inputs inputs(e, signature, operands, numbers, key);
-  return composite(e, signature, graph::composite_name(signature.name), attributes_of(signature, numbers), inputs.all(),
+                      const std::vector<LoweredScalar>& scalars, const Value& key, EmitPlainly plainly) {
+  const Inputs inputs(e, signature, operands, scalars, key);
+  return composite(e, signature, graph::composite_name(signature.name), attributes_of(signature, scalars), inputs.all(),
                    [&](const Values& arguments) {
-                     return plainly(e, signature, inputs.operands(arguments), inputs.numbers(e, arguments),
+                     return plainly(e, signature, inputs.operands(arguments), inputs.scalars(e, arguments),
                                     inputs.key(arguments));
                    });
 }

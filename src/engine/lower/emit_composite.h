@@ -23,10 +23,10 @@ bool is_composite(const graph::Signature& signature);
 
 // Emits a call like emit_call, but without a composite.
 using EmitPlainly = hlo::Values (*)(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
-                                    const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
+                                    const std::vector<LoweredScalar>& scalars, const hlo::Value& key);
 
 hlo::Values emit_composite(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
-                           const std::vector<LoweredNumber>& numbers, const hlo::Value& key, EmitPlainly plainly);
+                           const std::vector<LoweredScalar>& scalars, const hlo::Value& key, EmitPlainly plainly);
 
 // A composite's operands and the types of the tensors that they represent.
 struct Operands {

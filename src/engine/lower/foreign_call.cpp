@@ -40,9 +40,9 @@ std::vector<at::Tensor> ForeignFunction::call(const std::vector<at::Tensor>& ope
                 c10::IntArrayRef(expected.sizes));
     values.push_back(contiguous_value(operands[i]));
   }
-  c10::SmallVector<graph::Number, 1> numbers;
+  c10::SmallVector<graph::ScalarValue, 1> scalars;
   std::lock_guard lock(graph::graph_lock());
-  return device::make_node_tensors(signature_, values, numbers);
+  return device::make_node_tensors(signature_, values, scalars);
 }
 
 hlo::Values emit_foreign_call(ops::Emit& e, const Signature& signature, const CallLowering& lowering,

@@ -162,25 +162,25 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
     called.constant = name;
     signature->parameters.push_back(std::move(called));
     for (const graph::Value& value : operands) signature->add_operand("operand", value.type());
-    Parameter numbers;
-    numbers.name = "numbers";
-    numbers.kind = Parameter::Kind::kNumberList;
-    numbers.count = signature->numbers = static_cast<uint32_t>(walk.numbers.size());
-    if (numbers.count > 0) signature->parameters.push_back(std::move(numbers));
+    Parameter scalars;
+    scalars.name = "numbers";
+    scalars.kind = Parameter::Kind::kScalarList;
+    scalars.count = signature->scalars = static_cast<uint32_t>(walk.scalars.size());
+    if (scalars.count > 0) signature->parameters.push_back(std::move(scalars));
     for (const graph::Value& value : values) signature->results.push_back(graph::dense(value.type()));
   }
-  c10::SmallVector<graph::Number, 4> numbers(walk.numbers.begin(), walk.numbers.end());
-  return device::make_node_tensors(signature, operands, numbers);
+  c10::SmallVector<graph::ScalarValue, 4> scalars(walk.scalars.begin(), walk.scalars.end());
+  return device::make_node_tensors(signature, operands, scalars);
 }
 
 Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signature, const Values& operands,
-                  const std::vector<LoweredNumber>& numbers) {
+                  const std::vector<LoweredScalar>& scalars) {
   Operands inputs{operands, signature.operands};
-  std::vector<int64_t> at(numbers.size(), -1);
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (!numbers[i].varies) continue;
+  std::vector<int64_t> at(scalars.size(), -1);
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    if (!scalars[i].varies) continue;
     at[i] = static_cast<int64_t>(inputs.values.size());
-    inputs.push_back(numbers[i].value);
+    inputs.push_back(scalars[i].value);
   }
   const auto results = [&](const Values& arguments) {
     std::vector<Values> done;
@@ -191,11 +191,11 @@ Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signatur
     for (const DecodedGraph::Call& call : body.graph.calls) {
       Values given;
       for (const DecodedGraph::Source& source : call.operands) given.push_back(value(source));
-      std::vector<LoweredNumber> own;
-      for (uint32_t k = 0; k < call.signature->numbers; ++k, ++next) {
-        own.push_back(numbers[next]);
+      std::vector<LoweredScalar> own;
+      for (uint32_t k = 0; k < call.signature->scalars; ++k, ++next) {
+        own.push_back(scalars[next]);
         own.back().value =
-            at[next] < 0 ? constant_of(e, numbers[next].number) : arguments[static_cast<size_t>(at[next])];
+            at[next] < 0 ? constant_of(e, scalars[next].number) : arguments[static_cast<size_t>(at[next])];
       }
       done.push_back(emit_call(e, *call.signature, given, own, {}));
     }

@@ -58,6 +58,6 @@ class Group {
 };
 
 hlo::Values emit_group(ops::Emit& e, const GroupBody& body, const graph::Signature& signature,
-                       const hlo::Values& operands, const std::vector<LoweredNumber>& numbers);
+                       const hlo::Values& operands, const std::vector<LoweredScalar>& scalars);
 
 }  // namespace tpjrt::engine

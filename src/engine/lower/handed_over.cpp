@@ -16,7 +16,7 @@ namespace {
 
 using graph::Node;
 using graph::NodePtr;
-using graph::Number;
+using graph::ScalarValue;
 using hlo::ElementType;
 using hlo::Values;
 using ops::Emit;
@@ -42,7 +42,7 @@ hlo::Value key_from_words(Emit& e, const hlo::Value& words) {
 }
 
 // Returns the draw's number in the trace.
-int64_t draw_of(const Node& node) { return node.numbers.back().as_int(); }
+int64_t draw_of(const Node& node) { return node.scalars.back().as_int(); }
 
 }  // namespace
 
@@ -126,12 +126,12 @@ HandedOver hand_over(const std::vector<at::Tensor>& inputs, const std::vector<at
     if (!signature.file.empty()) e.set_location(signature.file, signature.line);
     Values operands;
     for (const graph::Value& operand : node->operands) operands.push_back(done.at(operand.node.get())[operand.index]);
-    std::vector<LoweredNumber> numbers;
-    for (const Number& number : node->numbers) {
-      if (number.kind != Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
+    std::vector<LoweredScalar> scalars;
+    for (const ScalarValue& number : node->scalars) {
+      if (number.kind != ScalarValue::Kind::kKey) scalars.push_back({number, constant_of(e, number), false, nullptr});
     }
     const hlo::Value own_key = signature.random ? derived_key(e, drawn_from, draw_of(*node)) : hlo::Value{};
-    done[node] = emit_call(e, signature, operands, numbers, own_key);
+    done[node] = emit_call(e, signature, operands, scalars, own_key);
     e.set_location("", 0);
   }
   Values texts;

@@ -7,7 +7,7 @@
 
 namespace tpjrt::engine {
 
-using graph::Number;
+using graph::ScalarValue;
 
 std::shared_ptr<Program> Program::of_calls(const graph::Walk& walk) {
   auto program = std::make_shared<Program>();
@@ -17,28 +17,28 @@ std::shared_ptr<Program> Program::of_calls(const graph::Walk& walk) {
   return program;
 }
 
-bool Program::accepts(const std::vector<Number>& numbers) const {
+bool Program::accepts(const std::vector<ScalarValue>& scalars) const {
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (!slots[i].promoted && !(slots[i].constant == numbers[i])) return false;
+    if (!slots[i].promoted && !(slots[i].constant == scalars[i])) return false;
   }
   return true;
 }
 
-void NumberArguments::make(pjrt::Client& client, const Program& program, const std::vector<Number>& numbers) {
+void ScalarArguments::make(pjrt::Client& client, const Program& program, const std::vector<ScalarValue>& scalars) {
   clear();
   for (size_t i = 0; i < program.slots.size(); ++i) {
     if (!program.slots[i].promoted) continue;
-    const Number& number = numbers[i];
-    if (number.kind == Number::Kind::kDouble || number.kind == Number::Kind::kComplex) {
+    const ScalarValue& number = scalars[i];
+    if (number.kind == ScalarValue::Kind::kDouble || number.kind == ScalarValue::Kind::kComplex) {
       doubles_.push_back(number.as_double());
-      if (number.kind == Number::Kind::kComplex) doubles_.push_back(number.imaginary);
+      if (number.kind == ScalarValue::Kind::kComplex) doubles_.push_back(number.imaginary);
     } else {
       integers_.push_back(number.as_int());
     }
   }
   const auto upload = [&](const auto& values, PJRT_Buffer_Type type) {
-    for (size_t first = 0; first < values.size(); first += kNumbersInPack) {
-      const int64_t dims[] = {static_cast<int64_t>(std::min(kNumbersInPack, values.size() - first))};
+    for (size_t first = 0; first < values.size(); first += kScalarsInVector) {
+      const int64_t dims[] = {static_cast<int64_t>(std::min(kScalarsInVector, values.size() - first))};
       if (program.executable->replicas() > 1) {
         const auto pack = std::make_shared<const pjrt::BufferType>(type, std::vector<int64_t>(dims, dims + 1));
         buffers_.push_back(client.replicated_from_host(values.data() + first, pack, program.executable->replicas()));
@@ -53,15 +53,15 @@ void NumberArguments::make(pjrt::Client& client, const Program& program, const s
   made_ = true;
 }
 
-void NumberArguments::append_to(std::vector<PJRT_Buffer*>& arguments) const {
+void ScalarArguments::append_to(std::vector<PJRT_Buffer*>& arguments) const {
   for (const auto& buffer : buffers_) arguments.push_back(buffer->handle());
 }
 
-void NumberArguments::append_to(std::vector<const pjrt::Buffer*>& arguments) const {
+void ScalarArguments::append_to(std::vector<const pjrt::Buffer*>& arguments) const {
   for (const auto& buffer : buffers_) arguments.push_back(buffer.get());
 }
 
-void NumberArguments::clear() {
+void ScalarArguments::clear() {
   made_ = false;
   doubles_.clear();
   integers_.clear();
@@ -72,15 +72,15 @@ std::shared_ptr<Program> ProgramCache::find(const graph::Walk& walk) {
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return nullptr;
   for (const auto& program : it->second) {
-    if (program->fingerprint != walk.fingerprint || !program->accepts(walk.numbers)) continue;
+    if (program->fingerprint != walk.fingerprint || !program->accepts(walk.scalars)) continue;
     program->last_used = ++used_;
     return program;
   }
   return nullptr;
 }
 
-std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is_one_call) const {
-  std::vector<NumberSlot> slots;
+std::vector<ScalarSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is_one_call) const {
+  std::vector<ScalarSlot> slots;
   std::unordered_map<graph::SignaturePtr, size_t> occurrences;
   for (const graph::Node* node : walk.nodes) {
     const size_t occurrence = occurrences[node->signature]++;
@@ -92,15 +92,15 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is
     // same scalars.
     const bool writes = !node->signature->mutated.empty() && !node->signature->random;
     const bool updates = node->signature->op && (writes || device::in_optimizer_step(*node));
-    for (size_t i = 0; i < node->numbers.size(); ++i) {
-      const Number& number = node->numbers[i];
-      const auto is_other = [&](const std::vector<Number>& seen) { return !(seen[i] == number); };
+    for (size_t i = 0; i < node->scalars.size(); ++i) {
+      const ScalarValue& number = node->scalars[i];
+      const auto is_other = [&](const std::vector<ScalarValue>& seen) { return !(seen[i] == number); };
       // A view's offset is better a constant: two graphs with different offsets are not the same graph with another
       // value.
       const bool changed = known && node->signature->op && is_other(last->second[occurrence]);
       const bool differs = is_one_call && known && std::ranges::any_of(last->second, is_other);
-      const bool varies = number.kind == Number::Kind::kKey || changed || differs;
-      slots.push_back({number, varies || (updates && number.kind == Number::Kind::kDouble), false});
+      const bool varies = number.kind == ScalarValue::Kind::kKey || changed || differs;
+      slots.push_back({number, varies || (updates && number.kind == ScalarValue::Kind::kDouble), false});
     }
   }
   const auto it = programs_.find(walk.hash);
@@ -108,7 +108,7 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is
   for (const auto& program : it->second) {
     if (program->fingerprint != walk.fingerprint) continue;
     for (size_t i = 0; i < slots.size(); ++i) {
-      const NumberSlot& seen = program->slots[i];
+      const ScalarSlot& seen = program->slots[i];
       const bool changed = !seen.promoted && !(seen.constant == slots[i].constant);
       // A scalar of another kind has another signature, so kinds match here.
       slots[i].promoted |= seen.promoted || (changed && !seen.pinned);
@@ -121,11 +121,11 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is
 void ProgramCache::remember(const graph::Walk& walk) {
   std::unordered_map<graph::SignaturePtr, size_t> occurrences;
   for (const graph::Node* node : walk.nodes) {
-    if (node->numbers.empty()) continue;
+    if (node->scalars.empty()) continue;
     auto& seen = last_numbers_[node->signature];
     const size_t occurrence = occurrences[node->signature]++;
     if (occurrence == seen.size()) seen.emplace_back();
-    seen[occurrence].assign(node->numbers.begin(), node->numbers.end());
+    seen[occurrence].assign(node->scalars.begin(), node->scalars.end());
   }
 }
 

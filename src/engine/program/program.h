@@ -1,7 +1,7 @@
 // A compiled graph, and the cache of them.
 //
 // Note [Values that vary]: a program is found by its fingerprint, then by its scalars. Each scalar of the graph is either a
-// constant of the program or, once it was seen to change, an element of a packed argument (NumberArguments). A graph
+// constant of the program or, once it was seen to change, an element of a packed argument (ScalarArguments). A graph
 // that differs only in constants is compiled once more with exactly those scalars promoted, and that program replaces
 // the narrower one. A scalar of an ATen call is promoted immediately if the same call had another value in the last
 // program compiled with it. This matters for optimizers: the first step also makes the state, so its graph differs from
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/lower/program/number_slot.h"
+#include "engine/lower/program/scalar_slot.h"
 #include "engine/lower/program/sources.h"
 #include "engine/program/collectives.h"
 #include "graph/fingerprint/walk.h"
@@ -36,7 +36,7 @@ struct Program {
   uint64_t last_used = 0;  // time stamp of the last use, counted in uses of the cache
   std::vector<uint64_t> fingerprint;
   size_t num_calls = 0;
-  std::vector<NumberSlot> slots;
+  std::vector<ScalarSlot> slots;
   std::vector<graph::TypePtr> result_types;  // dense
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
@@ -50,13 +50,13 @@ struct Program {
   size_t memory_size = 0;                                           // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;
 
-  bool accepts(const std::vector<graph::Number>& numbers) const;
+  bool accepts(const std::vector<graph::ScalarValue>& scalars) const;
 };
 
-// The promoted scalars of a graph as its program's last arguments (kNumbersInPack).
-class NumberArguments {
+// The promoted scalars of a graph as its program's last arguments (kScalarsInVector).
+class ScalarArguments {
  public:
-  void make(pjrt::Client& client, const Program& program, const std::vector<graph::Number>& numbers);
+  void make(pjrt::Client& client, const Program& program, const std::vector<graph::ScalarValue>& scalars);
   void append_to(std::vector<PJRT_Buffer*>& arguments) const;
   void append_to(std::vector<const pjrt::Buffer*>& arguments) const;  // in a world
   bool made() const { return made_; }
@@ -75,7 +75,7 @@ class ProgramCache {
   std::shared_ptr<Program> find(const graph::Walk& walk);
   // Returns which scalars the next program for this fingerprint should take as arguments. `is_one_call`: a program of a single
   // call.
-  std::vector<NumberSlot> slots_for(const graph::Walk& walk, bool is_one_call = false) const;
+  std::vector<ScalarSlot> slots_for(const graph::Walk& walk, bool is_one_call = false) const;
   // Records the scalars of a graph that is being compiled.
   void remember(const graph::Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);
@@ -89,7 +89,7 @@ class ProgramCache {
  private:
   std::unordered_map<uint64_t, std::vector<std::shared_ptr<Program>>> programs_;
   // By call, then by the index of its occurrence in the graph.
-  std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
+  std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::ScalarValue>>> last_numbers_;
   size_t count_ = 0;
   uint64_t inserted_ = 0, used_ = 0;
 };

@@ -25,8 +25,8 @@ using graph::Value;
 namespace {
 
 // Returns the call's execution on the host, which is found once.
-KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
-  if (!signature.on_host) signature.on_host = &KernelCall::of(&signature, c10::kCPU, numbers);
+KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars) {
+  if (!signature.on_host) signature.on_host = &KernelCall::of(&signature, c10::kCPU, scalars);
   return *static_cast<KernelCall*>(const_cast<void*>(signature.on_host));
 }
 
@@ -61,9 +61,9 @@ at::Tensor LazyEngine::shown_memory(const Shown& shown) {
 }
 
 bool LazyEngine::run_eagerly(const graph::Signature& signature, c10::ArrayRef<Shown> operands,
-                             c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<Value>& results) {
+                             c10::ArrayRef<graph::ScalarValue> scalars, c10::SmallVectorImpl<Value>& results) {
   if (!may_run_eagerly()) return false;
-  const OneCall call{signature, operands, numbers, results};
+  const OneCall call{signature, operands, scalars, results};
   bool ran = false;
   session_.exclusively([this, &call, &ran] { ran = run_eagerly(call); });
   return ran;
@@ -85,7 +85,7 @@ bool LazyEngine::copy_eagerly(const Shown& to, const Shown& from) {
 
 bool LazyEngine::run_eagerly(const OneCall& one) {
   const graph::Signature& signature = one.signature;
-  KernelCall& call = call_of(signature, one.numbers);
+  KernelCall& call = call_of(signature, one.scalars);
   if (!call.is_small() || signature.composites) return false;
   for (size_t i = 0; i < one.operands.size(); ++i) {
     const Shown& operand = one.operands[i];
@@ -96,7 +96,7 @@ bool LazyEngine::run_eagerly(const OneCall& one) {
   work.busy = true;
   if (!work.node) work.node = c10::make_intrusive<graph::Node>(&signature, 0);
   work.node->signature = &signature;
-  work.node->numbers.assign(one.numbers.begin(), one.numbers.end());
+  work.node->scalars.assign(one.scalars.begin(), one.scalars.end());
   const auto clear = c10::make_scope_exit([&] {
     work.busy = false;
     work.operands.clear();

@@ -97,7 +97,7 @@ LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) 
   }
   graph.plan = nullptr;
   std::shared_ptr<Program> program;
-  if (const auto pending = std::exchange(graph.pending, nullptr); pending && pending->program->accepts(walk.numbers)) {
+  if (const auto pending = std::exchange(graph.pending, nullptr); pending && pending->program->accepts(walk.scalars)) {
     program = session_.programs.finish(walk, *pending);
   }
   if (!program) program = session_.programs.compile(walk);
@@ -216,12 +216,12 @@ std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, uint32_t cal
                                                   c10::SmallVectorImpl<graph::Value>& leaves, CallChecks& checks,
                                                   Until until) {
   const graph::Signature& s = *node.signature;
-  c10::SmallVector<graph::Number, 8> numbers(node.numbers.begin(), node.numbers.end());
+  c10::SmallVector<graph::ScalarValue, 8> scalars(node.scalars.begin(), node.scalars.end());
   std::vector<graph::Value> results;
   graph::Walk walk;
   {
     const std::lock_guard guard(graph::graph_lock());
-    const graph::NodePtr call = graph::make_node(&s, leaves, numbers);
+    const graph::NodePtr call = graph::make_node(&s, leaves, scalars);
     for (uint32_t i = 0; i < s.results.size(); ++i) {
       if (s.results[i]) results.push_back({call, i});
     }

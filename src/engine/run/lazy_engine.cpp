@@ -25,8 +25,8 @@ void LazyEngine::install() {
   });
 }
 
-bool LazyEngine::lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) {
-  return find_lowering(signature, numbers, session_.target(), reason);
+bool LazyEngine::lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, std::string& reason) {
+  return find_lowering(signature, scalars, session_.target(), reason);
 }
 
 device::MemoryUse LazyEngine::memory(c10::DeviceIndex device) {

@@ -33,7 +33,7 @@ class LazyEngine final : public device::Engine {
   at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) override;
   bool is_same_on_all_ranks(const graph::Value& leaf) override;
   bool run_eagerly(const graph::Signature& signature, c10::ArrayRef<device::Shown> operands,
-                   c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) override;
+                   c10::ArrayRef<graph::ScalarValue> scalars, c10::SmallVectorImpl<graph::Value>& results) override;
   bool copy_eagerly(const device::Shown& to, const device::Shown& from) override;
   bool runs_kernels() override { return may_run_eagerly(); }
   void run_kernel(c10::ArrayRef<graph::Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
@@ -41,7 +41,7 @@ class LazyEngine final : public device::Engine {
   void count_eager_calls(uint32_t calls, const char* cause, bool is_all) override;
   graph::Value known(const graph::Value& value) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
-  bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
+  bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, std::string& reason) override;
   void start(const char* cause, uint64_t since, const graph::Least& least) override {
     start(cause, since, least, session_.logged_location());
   }
@@ -61,7 +61,7 @@ class LazyEngine final : public device::Engine {
   // The working memory of one sync. A nested sync (of a lowering that records and reads) has its own.
   struct Sync {
     graph::Walk walk;
-    NumberArguments numbers;
+    ScalarArguments scalars;
     Launch launch;
   };
 
@@ -105,7 +105,7 @@ class LazyEngine final : public device::Engine {
   struct OneCall {
     const graph::Signature& signature;
     c10::ArrayRef<device::Shown> operands;
-    c10::ArrayRef<graph::Number> numbers;
+    c10::ArrayRef<graph::ScalarValue> scalars;
     c10::SmallVectorImpl<graph::Value>& results;
   };
   at::Tensor shown_memory(const device::Shown& shown);

@@ -199,7 +199,7 @@ void LazyEngine::launch_bound(const graph::Walk& walk, const Program& program, S
   launch(session_, program, sync.launch, Until::kStarted, "Nothing was changed: tensors keep their pending values.");
   session_.metrics.prepare_ns += start - bound;
   session_.metrics.execute_ns += now_ns() - start;
-  sync.numbers.clear();
+  sync.scalars.clear();
 }
 
 void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& sync) {
@@ -224,11 +224,11 @@ void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& syn
       launch.kept.push_back(alias.leaf);
     }
   }
-  sync.numbers.make(session_.client(), program, walk.numbers);
+  sync.scalars.make(session_.client(), program, walk.scalars);
   if (in_world) {
-    sync.numbers.append_to(launch.in_world);
+    sync.scalars.append_to(launch.in_world);
   } else {
-    sync.numbers.append_to(launch.arguments);
+    sync.scalars.append_to(launch.arguments);
   }
 }
 
@@ -307,8 +307,8 @@ graph::Value LazyEngine::known(const graph::Value& value) {
     } catch (const graph::DependsOnData&) {
       return;
     }
-    const auto is_drawn = [](const graph::Number& number) { return number.kind == graph::Number::Kind::kKey; };
-    if (std::any_of(sync.walk.numbers.begin(), sync.walk.numbers.end(), is_drawn)) return;
+    const auto is_drawn = [](const graph::ScalarValue& number) { return number.kind == graph::ScalarValue::Kind::kKey; };
+    if (std::any_of(sync.walk.scalars.begin(), sync.walk.scalars.end(), is_drawn)) return;
     std::shared_ptr<Program> program = session_.programs.find(sync.walk);
     if (!program || !program->executable) program = session_.programs.compile(sync.walk);
     bind(sync.walk, *program, sync);
@@ -331,7 +331,7 @@ int64_t LazyEngine::prepare_only(c10::ArrayRef<Cell*> cells) {
     TORCH_CHECK(program && program->executable, "the graph is not known yet: sync it once first");
     bind(sync_.walk, *program, sync_);
     spent = now_ns() - start;
-    sync_.numbers.clear();
+    sync_.scalars.clear();
     sync_.launch.clear();
     sync_.walk.clear();
   });

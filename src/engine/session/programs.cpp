@@ -275,7 +275,7 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
       std::lock_guard graph_guard(graph::graph_lock());
       graph::walk_trace(results, {}, {}, walk);  // placeholders included
     }
-    std::vector<NumberSlot> slots = cache_.slots_for(walk);
+    std::vector<ScalarSlot> slots = cache_.slots_for(walk);
     text = emit_program(walk, slots, /*with_requirements=*/false, target, knows_composites).text;
   });
   return text;
@@ -295,8 +295,8 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
                                 op.value_or(""), " between processes.", kCure);
   }
   pjrt::Client& client = session_.client();
-  std::vector<NumberSlot> slots;
-  for (const graph::Number& number : walk.numbers) slots.push_back({number});
+  std::vector<ScalarSlot> slots;
+  for (const graph::ScalarValue& number : walk.scalars) slots.push_back({number});
   const auto emit = [&](std::string platform, ops::Target target) {
     EmittedProgram emitted =
         emit_program(walk, slots, /*with_requirements=*/true, target, /*knows_composites=*/true, Interface::kExported);
@@ -322,7 +322,7 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
 void Programs::tell(const graph::Walk& walk) {
   if (!run_listener_) return;
   pjrt::Client& client = session_.client();
-  std::vector<NumberSlot> slots = cache_.slots_for(walk);
+  std::vector<ScalarSlot> slots = cache_.slots_for(walk);
   const bool knows = !keeps_composites(walk) || knows_composites(client);
   const kernels::Claiming claiming(client);
   run_listener_(emit_program(walk, slots, /*with_requirements=*/true, session_.target(), knows).text);

@@ -14,7 +14,7 @@ namespace tpjrt::engine {
 namespace {
 
 bool compiles_alone(pjrt::Client& client, ops::Target target, const graph::Node& node) {
-  const std::string text = emit_alone(*node.signature, node.numbers, target);
+  const std::string text = emit_alone(*node.signature, node.scalars, target);
   try {
     (void)client.compile(text);
     return true;

@@ -33,12 +33,12 @@ Agreement interned(Classes classes) {
 // Gives ranks with equal keys the same class. Returns null if all keys are equal.
 template <class Key>
 Agreement numbered(const std::vector<Key>& by_rank) {
-  std::map<Key, uint32_t> numbers;
+  std::map<Key, uint32_t> scalars;
   Classes classes;
   for (const Key& key : by_rank) {
-    classes.push_back(numbers.emplace(key, static_cast<uint32_t>(numbers.size())).first->second);
+    classes.push_back(scalars.emplace(key, static_cast<uint32_t>(scalars.size())).first->second);
   }
-  return numbers.size() > 1 ? interned(std::move(classes)) : nullptr;
+  return scalars.size() > 1 ? interned(std::move(classes)) : nullptr;
 }
 
 uint32_t class_of(const Agreement& agreement, size_t rank) { return agreement ? (*agreement)[rank] : 0; }

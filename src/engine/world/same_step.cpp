@@ -73,17 +73,17 @@ std::string told(const graph::Walk& walk, const Program& program) {
     if (end > i + 1 && end != std::string::npos && graph[end] == '(') i = end;
     text += graph[i];
   }
-  std::ostringstream numbers;
-  for (size_t i = 0; i < walk.numbers.size(); ++i) {
-    numbers << "\nnumber " << i << ": ";
+  std::ostringstream scalars;
+  for (size_t i = 0; i < walk.scalars.size(); ++i) {
+    scalars << "\nnumber " << i << ": ";
     if (program.slots.at(i).promoted) {
-      numbers << "an input";
+      scalars << "an input";
     } else {
-      const graph::Number& number = walk.numbers[i];
-      numbers << c10::IValue(number.scalar()) << ", bits " << number.bits << ' ' << number.imaginary;
+      const graph::ScalarValue& number = walk.scalars[i];
+      scalars << c10::IValue(number.scalar()) << ", bits " << number.bits << ' ' << number.imaginary;
     }
   }
-  return text + numbers.str();
+  return text + scalars.str();
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ class Walker {
       if (operand.node->is_leaf()) operand.node->uses++;
       out_.fingerprint.push_back(reference(operand) << 2 | kOperand);
     }
-    out_.numbers.insert(out_.numbers.end(), node->numbers.begin(), node->numbers.end());
+    out_.scalars.insert(out_.scalars.end(), node->scalars.begin(), node->scalars.end());
   }
 
   Walk& out_;
@@ -165,7 +165,7 @@ void Walk::clear() {
   nodes.clear();
   leaves.clear();
   results.clear();
-  numbers.clear();
+  scalars.clear();
   aliases.clear();
   packs.clear();
   fingerprint.clear();

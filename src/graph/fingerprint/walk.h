@@ -25,7 +25,7 @@ struct Walk {
   std::vector<Node*> nodes;     // pending, operands first
   std::vector<NodePtr> leaves;  // the program's arguments
   std::vector<Value> results;   // kept alive; the slots' values, in recording order
-  std::vector<Number> numbers;  // of all nodes, in order
+  std::vector<ScalarValue> scalars;  // of all nodes, in order
   struct Alias {
     uint32_t leaf, result;  // the result may overwrite the leaf's memory
   };

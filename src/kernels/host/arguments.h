@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 #include "graph/signature.h"
 #include "kernels/host/random.h"
 
@@ -20,7 +20,7 @@ using Tensors = std::vector<at::Tensor>;
 // A call's arguments by their names in the schema.
 struct HostArguments {
   const graph::Signature& signature;
-  c10::ArrayRef<graph::Number> numbers;
+  c10::ArrayRef<graph::ScalarValue> scalars;
   c10::ArrayRef<at::Tensor> operands;
   RandomState state{};  // for a call that draws
 
@@ -46,7 +46,7 @@ struct HostArguments {
   }
   double number(std::string_view name) const {
     const graph::Parameter& p = parameter(name);
-    return p.kind == graph::Parameter::Kind::kNumber ? numbers[p.first].scalar().toDouble() : p.constant.toDouble();
+    return p.kind == graph::Parameter::Kind::kScalar ? scalars[p.first].scalar().toDouble() : p.constant.toDouble();
   }
   bool flag(std::string_view name) const { return constant(name).toBool(); }
   bool has(std::string_view name) const {
@@ -55,8 +55,8 @@ struct HostArguments {
   }
   int64_t integer(std::string_view name) const {
     const graph::Parameter& p = parameter(name);
-    if (p.kind != graph::Parameter::Kind::kNumber) return p.constant.toInt();
-    return numbers[p.first].scalar().toLong();
+    if (p.kind != graph::Parameter::Kind::kScalar) return p.constant.toInt();
+    return scalars[p.first].scalar().toLong();
   }
   std::optional<double> optional_number(std::string_view name) const {
     const graph::Parameter& p = parameter(name);

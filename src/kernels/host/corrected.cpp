@@ -40,8 +40,8 @@ bool has_nan(const at::Tensor& x) {
 at::Tensor divided(const HostArguments& call, std::string_view name) {
   const Parameter& p = call.parameter(name);
   if (const at::Tensor x = call.tensor(name); x.defined()) return x;
-  const c10::Scalar number = p.kind == Parameter::Kind::kTensor   ? call.numbers[p.entries.at(0).index].scalar()
-                             : p.kind == Parameter::Kind::kNumber ? call.numbers[p.first].scalar()
+  const c10::Scalar number = p.kind == Parameter::Kind::kTensor   ? call.scalars[p.entries.at(0).index].scalar()
+                             : p.kind == Parameter::Kind::kScalar ? call.scalars[p.first].scalar()
                                                                   : p.constant.toScalar();
   const at::Tensor given = at::scalar_tensor(number, at::TensorOptions(c10::kCPU).dtype(number.type()));
   return given.to(call.signature.results[0]->dtype);  // infinity if it is too large, which Scalar refuses

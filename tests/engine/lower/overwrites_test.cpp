@@ -8,7 +8,7 @@
 namespace tpjrt::engine::test {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using graph::Parameter;
 using graph::TypePtr;
 using graph::Value;
@@ -32,16 +32,16 @@ Parameter other(const char* name, Parameter::Kind kind) {
 
 // Views `size` elements starting at `offset`, like device/tensor/access.cpp.
 Value view(const Value& base, int64_t size, int64_t offset) {
-  return call("pjrt::view", {base}, f32({size}), {Number::of(offset)},
+  return call("pjrt::view", {base}, f32({size}), {ScalarValue::of(offset)},
               {other("base", Parameter::Kind::kTensor), ints("sizes", {size}), ints("strides", {1}),
-               other("offset", Parameter::Kind::kNumber)});
+               other("offset", Parameter::Kind::kScalar)});
 }
 
 Value write(const Value& base, const Value& update, int64_t offset) {
   return call(
-      "pjrt::write", {base, update}, base.type(), {Number::of(offset)},
+      "pjrt::write", {base, update}, base.type(), {ScalarValue::of(offset)},
       {other("base", Parameter::Kind::kTensor), other("update", Parameter::Kind::kTensor),
-       ints("sizes", {update.type()->sizes[0]}), ints("strides", {1}), other("offset", Parameter::Kind::kNumber)});
+       ints("sizes", {update.type()->sizes[0]}), ints("strides", {1}), other("offset", Parameter::Kind::kScalar)});
 }
 
 // Returns whether the write that computes `value` may read what it overwrites.
@@ -51,8 +51,8 @@ bool overwrites(const Value& value, bool offsets_are_arguments = false) {
   graph::Walk walk;
   graph::Cell* one = &cell;
   graph::walk(one, walk);
-  std::vector<NumberSlot> slots;
-  for (const Number& number : walk.numbers) slots.push_back({number, offsets_are_arguments});
+  std::vector<ScalarSlot> slots;
+  for (const ScalarValue& number : walk.scalars) slots.push_back({number, offsets_are_arguments});
   return overwrites_of(walk, slots).at(value.node->local) == ops::Overwrites::kReadAnywhere;
 }
 

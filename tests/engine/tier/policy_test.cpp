@@ -130,7 +130,7 @@ TEST(Costs, ListsCountTheirTensors) {
     lists->name = "aten::_foreach_neg";
     lists->operands = lists->results = std::vector(count, f32({8}));
     c10::SmallVector<Value, 3> operands(count, leaf(f32({8})));
-    c10::SmallVector<graph::Number, 2> none;
+    c10::SmallVector<graph::ScalarValue, 2> none;
     return predicted_cost(walked(Tensor(Value{graph::make_node(lists, operands, none), 0})), InterpretBy::kKernels);
   };
   EXPECT_GT(cost(100).calls, 20 * cost(1).calls / 2);

@@ -18,7 +18,7 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::Number;
+using graph::ScalarValue;
 using hlo::Dims;
 using hlo::ElementType;
 using hlo::Type;
@@ -100,29 +100,29 @@ bool images_lie_last(const graph::Walk& walk, const Orders& orders, ops::Target 
   });
 }
 
-// Reads the promoted scalars from the packed arguments (NumberArguments).
-class PackedNumbers {
+// Reads the promoted scalars from the packed arguments (ScalarArguments).
+class ScalarVectors {
  public:
-  PackedNumbers(Emit& e, const std::vector<NumberSlot>& slots) : e_(e) {
+  ScalarVectors(Emit& e, const std::vector<ScalarSlot>& slots) : e_(e) {
     size_t doubles = 0, integers = 0;
-    for (const NumberSlot& slot : slots) {
+    for (const ScalarSlot& slot : slots) {
       if (!slot.promoted) continue;
-      doubles += slot.constant.kind == Number::Kind::kComplex ? 2 : slot.constant.kind == Number::Kind::kDouble ? 1 : 0;
-      integers += slot.constant.kind != Number::Kind::kComplex && slot.constant.kind != Number::Kind::kDouble;
+      doubles += slot.constant.kind == ScalarValue::Kind::kComplex ? 2 : slot.constant.kind == ScalarValue::Kind::kDouble ? 1 : 0;
+      integers += slot.constant.kind != ScalarValue::Kind::kComplex && slot.constant.kind != ScalarValue::Kind::kDouble;
     }
     doubles_.pieces = pieces(ElementType::kF64, doubles);
     integers_.pieces = pieces(ElementType::kS64, integers);
   }
 
-  Value value(const NumberSlot& slot) {
+  Value value(const ScalarSlot& slot) {
     if (!slot.promoted) return constant_of(e_, slot.constant);
     switch (slot.constant.kind) {
-      case Number::Kind::kDouble: return next(doubles_);
-      case Number::Kind::kComplex: {
+      case ScalarValue::Kind::kDouble: return next(doubles_);
+      case ScalarValue::Kind::kComplex: {
         Value real = next(doubles_);
         return e_.complex(real, next(doubles_));
       }
-      case Number::Kind::kBool: return e_.to(next(integers_), ElementType::kPred);
+      case ScalarValue::Kind::kBool: return e_.to(next(integers_), ElementType::kPred);
       default: return next(integers_);
     }
   }
@@ -135,16 +135,16 @@ class PackedNumbers {
 
   Values pieces(ElementType element, size_t count) {
     Values values;
-    for (size_t first = 0; first < count; first += kNumbersInPack) {
-      values.push_back(e_.parameter({element, {static_cast<int64_t>(std::min(kNumbersInPack, count - first))}}));
+    for (size_t first = 0; first < count; first += kScalarsInVector) {
+      values.push_back(e_.parameter({element, {static_cast<int64_t>(std::min(kScalarsInVector, count - first))}}));
     }
     return values;
   }
 
   Value next(Packed& packed) {
     const size_t at = packed.next++;
-    const auto i = static_cast<int64_t>(at % kNumbersInPack);
-    return e_.reshape(e_.slice(packed.pieces[at / kNumbersInPack], {i}, {i + 1}, {1}), {});
+    const auto i = static_cast<int64_t>(at % kScalarsInVector);
+    return e_.reshape(e_.slice(packed.pieces[at / kScalarsInVector], {i}, {i + 1}, {1}), {});
   }
 
   Emit& e_;
@@ -173,7 +173,7 @@ class StateKeys {
   }
 
   // Returns the key of a draw. Draws that share a key in the trace share one here.
-  Value key(const Number& seed, const Number& offset) {
+  Value key(const ScalarValue& seed, const ScalarValue& offset) {
     const auto drawn =
         static_cast<int64_t>(drawn_.emplace(std::pair(seed.bits, offset.bits), drawn_.size()).first->second);
     return random_key(e_, half(0), e_.add(half(1), e_.constant(drawn, {ElementType::kS64, {}})));
@@ -239,7 +239,7 @@ Value extremes(Emit& e) {
 
 }  // namespace
 
-EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
+EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& slots, bool with_requirements,
                             ops::Target target, bool knows_composites, Interface interface) {
   Emit e("graph", target);
   std::vector<int> processes = processes_of(walk);
@@ -258,7 +258,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     leaves[i] = e.parameter(order.empty() ? memory_form(type, interface).type : logical(type), order);
   }
   unpack(e, walk, leaves);
-  PackedNumbers promoted(e, slots);
+  ScalarVectors promoted(e, slots);
   const bool is_exported = interface == Interface::kExported;
   const bool draws = is_exported && std::any_of(walk.nodes.begin(), walk.nodes.end(),
                                                 [](const graph::Node* node) { return node->signature->random; });
@@ -282,18 +282,18 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     if (!signature.file.empty()) e.set_location(signature.file, signature.line);
     Values operands;
     for (const graph::Value& operand : node->operands) operands.push_back(lowered(operand));
-    std::vector<LoweredNumber> numbers;
-    for (size_t i = 0; i < node->numbers.size(); ++i, ++slot) {
-      numbers.push_back(
-          {node->numbers[i], promoted.value(slots[slot]), slots[slot].promoted, reinterpret_cast<bool*>(&pins[slot])});
+    std::vector<LoweredScalar> scalars;
+    for (size_t i = 0; i < node->scalars.size(); ++i, ++slot) {
+      scalars.push_back(
+          {node->scalars[i], promoted.value(slots[slot]), slots[slot].promoted, reinterpret_cast<bool*>(&pins[slot])});
     }
     Value key;
     if (signature.random) {
-      const LoweredNumber &seed = numbers[numbers.size() - 2], &offset = numbers.back();
+      const LoweredScalar &seed = scalars[scalars.size() - 2], &offset = scalars.back();
       key = draws ? keys.key(seed.number, offset.number) : random_key(e, seed.value, offset.value);
-      numbers.resize(numbers.size() - 2);
+      scalars.resize(scalars.size() - 2);
     }
-    done[node->local] = emit_call(e, signature, operands, numbers, key);
+    done[node->local] = emit_call(e, signature, operands, scalars, key);
     for (size_t i = requirements.size(); i < e.requirements().size(); ++i) {
       requirements.push_back(program_requirement(e.requirements()[i], *node));
     }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/lower/program/number_slot.h"
+#include "engine/lower/program/scalar_slot.h"
 #include "engine/lower/program/requirements.h"
 #include "graph/fingerprint/walk.h"
 #include "ops/rule/target.h"
@@ -33,7 +33,7 @@ enum class Interface : uint8_t { kOwn, kExported };
 // Emits the program. `slots` says which scalars are arguments. Scalars that a rule pinned are marked in it; they must
 // not be promoted, so the caller emits the text again. Without assertions, the module is the user's function and no
 // more. `knows_composites`: the compiler accepts composites; otherwise calls replace them.
-EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
+EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& slots, bool with_requirements,
                             ops::Target target, bool knows_composites = true, Interface interface = Interface::kOwn);
 
 }  // namespace tpjrt::engine

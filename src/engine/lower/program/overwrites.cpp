@@ -42,11 +42,11 @@ struct Rows {
 
 class Overwrites {
  public:
-  Overwrites(const graph::Walk& walk, const std::vector<NumberSlot>& slots) : walk_(walk), slots_(slots) {
+  Overwrites(const graph::Walk& walk, const std::vector<ScalarSlot>& slots) : walk_(walk), slots_(slots) {
     size_t slot = 0;
     for (const Node* node : walk.nodes) {
       first_slot_.push_back(slot);
-      slot += node->numbers.size();
+      slot += node->scalars.size();
     }
     // Values with equally many elements may share memory: XLA simplifies ops, and writes elementwise results over
     // operands.
@@ -144,7 +144,7 @@ class Overwrites {
     const bool writes = node->operands.size() > 1;
     const graph::TypePtr part = writes ? node->operands[1].type() : node->signature->results[0];
     const size_t strides = writes ? 3 : 2;
-    return Window{part, node->signature->parameters[strides].constant.toIntVector(), node->numbers[0].as_int()};
+    return Window{part, node->signature->parameters[strides].constant.toIntVector(), node->scalars[0].as_int()};
   }
 
   size_t group(const Node* node) {
@@ -154,7 +154,7 @@ class Overwrites {
   }
 
   const graph::Walk& walk_;
-  const std::vector<NumberSlot>& slots_;
+  const std::vector<ScalarSlot>& slots_;
   std::vector<size_t> first_slot_;
   std::vector<size_t> group_;  // leaves, then nodes
   std::unordered_map<size_t, Rows> rows_;
@@ -162,7 +162,7 @@ class Overwrites {
 
 }  // namespace
 
-std::vector<ops::Overwrites> overwrites_of(const graph::Walk& walk, const std::vector<NumberSlot>& slots) {
+std::vector<ops::Overwrites> overwrites_of(const graph::Walk& walk, const std::vector<ScalarSlot>& slots) {
   Overwrites overwrites(walk, slots);
   std::vector<ops::Overwrites> result;
   for (const Node* node : walk.nodes) result.push_back(overwrites.at(node));

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "engine/lower/program/number_slot.h"
+#include "engine/lower/program/scalar_slot.h"
 #include "graph/fingerprint/walk.h"
 #include "ops/rule/emit.h"
 
@@ -16,6 +16,6 @@ namespace tpjrt::engine {
 // Returns by Node::local whether an update written within the node may depend on the memory that it overwrites. Writes
 // to views get a precise answer (a single element is read before it is written, so it counts as rows); other nodes,
 // which may contain writes, get kReadAnywhere.
-std::vector<ops::Overwrites> overwrites_of(const graph::Walk& walk, const std::vector<NumberSlot>& slots);
+std::vector<ops::Overwrites> overwrites_of(const graph::Walk& walk, const std::vector<ScalarSlot>& slots);
 
 }  // namespace tpjrt::engine

@@ -78,19 +78,19 @@ bool sums_in_16_bits(const Signature& s) {
 
 // Returns true if the call's program has runtime assertions about its data. CUDA's kernels assert on the GPU or check
 // nothing: an index out of range would end all GPU work of this process.
-bool is_checked(const Signature& s, c10::ArrayRef<graph::Number> numbers) {
+bool is_checked(const Signature& s, c10::ArrayRef<graph::ScalarValue> scalars) {
   const bool may_be = std::ranges::any_of(
       s.operands, [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/true); });
-  return may_be && requires_of_data(s, numbers);
+  return may_be && requires_of_data(s, scalars);
 }
 
-bool has_kernel(const Signature& s, c10::Device device, c10::ArrayRef<graph::Number> numbers) {
+bool has_kernel(const Signature& s, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars) {
   // The engine would have to run jax_call itself, and must not be entered while it runs this.
   if (!s.op || s.random || s.name == "torch_pjrt::jax_call") return false;
   if (device.is_cpu()) {
     return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   }
-  return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA) && !is_checked(s, numbers);
+  return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA) && !is_checked(s, scalars);
 }
 
 // Returns the dtype of all operands of a pointwise call if it computes in that dtype. Its kernel first converts Python
@@ -135,8 +135,8 @@ Way chosen_way(const Signature& s, bool kernel, kernels::HostKernel host_kernel)
 
 kernels::RandomState state_of(const Node& node) {
   if (!node.signature->random) return {};
-  const size_t count = node.numbers.size();
-  return kernels::random_state_of(node.numbers[count - 2].bits, node.numbers[count - 1].bits);
+  const size_t count = node.scalars.size();
+  return kernels::random_state_of(node.scalars[count - 2].bits, node.scalars[count - 1].bits);
 }
 
 struct Silent : c10::WarningHandler {
@@ -158,21 +158,21 @@ at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
 
 bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
 
-KernelCall& KernelCall::of(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::Number> numbers) {
+KernelCall& KernelCall::of(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars) {
   using Calls = std::unordered_map<graph::SignaturePtr, std::unique_ptr<KernelCall>>;
   static auto* lock = new std::recursive_mutex;  // is_checked() may look up others
   static auto* on_cpu = new Calls;
   static auto* on_cuda = new Calls;  // a signature is of one device
   const std::lock_guard guard(*lock);
   std::unique_ptr<KernelCall>& call = (device.is_cpu() ? *on_cpu : *on_cuda)[signature];
-  if (!call) call = std::make_unique<KernelCall>(signature, device, numbers);
+  if (!call) call = std::make_unique<KernelCall>(signature, device, scalars);
   return *call;
 }
 
-KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::Number> numbers)
+KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars)
     : signature_(*signature),
       device_(device),
-      kernel_(has_kernel(*signature, device, numbers)),
+      kernel_(has_kernel(*signature, device, scalars)),
       fills_(is_a_fill(*signature)),
       may_fail_halfway_(device.is_cpu() && is_of_integers(*signature) && !fills_),
       widens_(device.is_cpu() && sums_in_16_bits(*signature)),
@@ -223,14 +223,14 @@ at::Tensor KernelCall::over(const at::Tensor& base, c10::ScalarType dtype, int64
 }
 
 at::Tensor KernelCall::alias(const Node& node, const at::Tensor& base) const {
-  return over(base, signature_.results[0]->dtype, node.numbers.at(0).as_int());
+  return over(base, signature_.results[0]->dtype, node.scalars.at(0).as_int());
 }
 
 at::Tensor KernelCall::run_write(const Node& node, Tensors& operands) const {
   at::Tensor base =
       is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0], device_).copy_(operands[0]);
   const at::Tensor& update = operands[1];
-  const at::Tensor place = over(base, update.scalar_type(), node.numbers.at(0).as_int());
+  const at::Tensor place = over(base, update.scalar_type(), node.scalars.at(0).as_int());
   const std::vector<int64_t> shared = device::shared_dims(place);  // all of whose elements get the same value
   device::one_of(place, shared).copy_(device::one_of(update, shared));
   return base;
@@ -253,7 +253,7 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
     written.push_back(copies ? empty_of(*graph::dense(s.operands[operand]), device_).copy_(given) : given);
   }
   form_->push(
-      stack, node.numbers,
+      stack, node.scalars,
       [&](uint32_t operand) {
         return writes(operand) ? written[static_cast<size_t>(written_[operand])] : operands[operand];
       },
@@ -261,8 +261,8 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
         const c10::ScalarType dtype = entry.type->dtype;
         const bool converts =
             dtype_of_numbers_ && entry.wrapped_number && (dtype == c10::kDouble || dtype == c10::kLong);
-        if (!converts) return device::host_number(entry, node.numbers);
-        return number_of(node.numbers[entry.index].scalar(), *dtype_of_numbers_);
+        if (!converts) return device::host_scalar(entry, node.scalars);
+        return number_of(node.scalars[entry.index].scalar(), *dtype_of_numbers_);
       });
   {
     std::optional<c10::WarningUtils::WarningHandlerGuard> guard;
@@ -279,14 +279,14 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
 void KernelCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
   const Signature& s = signature_;
   const size_t first = results.size();
-  if (index_guard_) index_guard_({s, node.numbers, operands});
+  if (index_guard_) index_guard_({s, node.scalars, operands});
   switch (way_) {
     case Way::kEmpty: results.push_back(empty_of(*s.results[0], device_).zero_()); return;
     case Way::kConvert: results.push_back(operands[0]); break;
     case Way::kView: results.push_back(alias(node, operands[0])); break;
     case Way::kWrite: results.push_back(run_write(node, operands)); return;
     case Way::kHostKernel:
-      for (at::Tensor& tensor : host_kernel_({s, node.numbers, operands, state_of(node)})) {
+      for (at::Tensor& tensor : host_kernel_({s, node.scalars, operands, state_of(node)})) {
         results.push_back(std::move(tensor));
       }
       break;

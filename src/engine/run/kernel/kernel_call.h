@@ -24,12 +24,12 @@ class KernelCall {
  public:
   // Returns the call of this signature on PyTorch's CPU or CUDA `device`. `numbers`: the scalars of any such call.
   static KernelCall& of(graph::SignaturePtr signature, c10::Device device = c10::kCPU,
-                        c10::ArrayRef<graph::Number> numbers = {});
+                        c10::ArrayRef<graph::ScalarValue> scalars = {});
   static KernelCall& of(const graph::Node& node, c10::Device device) {
-    return of(node.signature, device, node.numbers);
+    return of(node.signature, device, node.scalars);
   }
 
-  KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::Number> numbers);
+  KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars);
   KernelCall(const KernelCall&) = delete;
   KernelCall& operator=(const KernelCall&) = delete;
 

@@ -3,18 +3,18 @@
 
 #include <cstddef>
 
-#include "graph/number.h"
+#include "graph/scalar_value.h"
 
 namespace tpjrt::engine {
 
-struct NumberSlot {
-  graph::Number constant;  // unless promoted
+struct ScalarSlot {
+  graph::ScalarValue constant;  // unless promoted
   bool promoted = false;
   bool pinned = false;
 };
 
 // Promoted scalars are the program's last arguments: f64, then s64, in packs of this size, the last ones shorter.
 // XLA:CPU runs a program in one thread if no buffer exceeds 512 bytes, which is faster for small programs.
-inline constexpr size_t kNumbersInPack = 64;
+inline constexpr size_t kScalarsInVector = 64;
 
 }  // namespace tpjrt::engine

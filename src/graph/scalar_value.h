@@ -11,13 +11,13 @@
 
 namespace tpjrt::graph {
 
-struct Number {
+struct ScalarValue {
   enum class Kind : uint8_t { kDouble, kInt, kBool, kComplex, kKey };
   Kind kind = Kind::kDouble;
   uint64_t bits = 0;       // a double's bits, an integer, or 0/1. kKey: one half of a random key, always an input
   double imaginary = 0.0;  // kComplex only
 
-  static Number of(const c10::Scalar& scalar) {
+  static ScalarValue of(const c10::Scalar& scalar) {
     if (scalar.isFloatingPoint()) return {Kind::kDouble, std::bit_cast<uint64_t>(scalar.toDouble()), 0.0};
     if (scalar.isComplex()) {
       const auto value = scalar.toComplexDouble();
@@ -26,8 +26,8 @@ struct Number {
     if (scalar.isBoolean()) return {Kind::kBool, static_cast<uint64_t>(scalar.toBool()), 0.0};
     return {Kind::kInt, static_cast<uint64_t>(scalar.toLong()), 0.0};
   }
-  static Number of(int64_t value) { return {Kind::kInt, static_cast<uint64_t>(value), 0.0}; }
-  static Number key(uint64_t value) { return {Kind::kKey, value, 0.0}; }
+  static ScalarValue of(int64_t value) { return {Kind::kInt, static_cast<uint64_t>(value), 0.0}; }
+  static ScalarValue key(uint64_t value) { return {Kind::kKey, value, 0.0}; }
 
   double as_double() const { return std::bit_cast<double>(bits); }
   int64_t as_int() const { return static_cast<int64_t>(bits); }
@@ -39,7 +39,7 @@ struct Number {
       default: return as_int();
     }
   }
-  bool operator==(const Number& other) const {
+  bool operator==(const ScalarValue& other) const {
     return kind == other.kind && bits == other.bits &&
            std::bit_cast<uint64_t>(imaginary) == std::bit_cast<uint64_t>(other.imaginary);
   }
