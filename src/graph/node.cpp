@@ -31,14 +31,14 @@ Component* Component::root(Component* component) {
 Component* Component::join(Component* a, Component* b) {
   if (a == b) return a;
   if (a->nodes < b->nodes) std::swap(a, b);
-  if (b->cells.listed()) {
-    Link* first = b->cells.next;
-    Link* last = b->cells.previous;
-    b->cells.previous = b->cells.next = &b->cells;
-    first->previous = a->cells.previous;
-    a->cells.previous->next = first;
-    last->next = &a->cells;
-    a->cells.previous = last;
+  if (b->slots.listed()) {
+    Link* first = b->slots.next;
+    Link* last = b->slots.previous;
+    b->slots.previous = b->slots.next = &b->slots;
+    first->previous = a->slots.previous;
+    a->slots.previous->next = first;
+    last->next = &a->slots;
+    a->slots.previous = last;
   }
   a->nodes += b->nodes;
   a->oldest = std::min(a->oldest, b->oldest);
@@ -54,10 +54,10 @@ std::vector<ComponentPtr>& Component::listed() {
 
 std::vector<Value> Component::large() {
   // Drops components that have run, whose tensors were freed, or that were joined to another.
-  std::erase_if(listed(), [](const ComponentPtr& one) { return one->parent || !one->cells.listed() || one->traced; });
+  std::erase_if(listed(), [](const ComponentPtr& one) { return one->parent || !one->slots.listed() || one->traced; });
   std::vector<Value> values;
   for (size_t i = listed().size(); i-- > 0;) {
-    values.push_back(static_cast<Cell*>(listed()[i]->cells.next)->value());
+    values.push_back(static_cast<StorageSlot*>(listed()[i]->slots.next)->value());
   }
   return values;
 }
@@ -91,20 +91,20 @@ Node::~Node() {
   queue = nullptr;
 }
 
-Cell::~Cell() { unlist(); }
+StorageSlot::~StorageSlot() { unlist(); }
 
-Cell::Everywhere& Cell::all() {
+StorageSlot::Everywhere& StorageSlot::all() {
   static auto* ring = new Everywhere(nullptr);
   return *ring;
 }
 
-void Cell::unlist() {
+void StorageSlot::unlist() {
   if (!listed()) return;
   unlink();
   everywhere_.unlink();
 }
 
-void Cell::bind(Value value) {
+void StorageSlot::bind(Value value) {
   if (value_.is_leaf()) previous_leaf_ = value_.node.get();
   unlist();
   value_ = std::move(value);
@@ -113,7 +113,7 @@ void Cell::bind(Value value) {
     previous_leaf_ = nullptr;
     return;
   }
-  insert_before(Component::root(value_.node->component.get())->cells);
+  insert_before(Component::root(value_.node->component.get())->slots);
   everywhere_.insert_before(all());
 }
 

@@ -1,6 +1,6 @@
 // The lazy graph: nodes, the values they compute, and the storage slots that hold values.
 //
-// A Node is one ATen call on immutable operands, and a Value is one of its results. A Cell is the storage slot: the
+// A Node is one ATen call on immutable operands, and a Value is one of its results. A StorageSlot is the
 // mutable place where a storage keeps its value. A node is *pending* until the engine has run it. Then each result that
 // a slot held has a *leaf*: a node without a signature that owns device data.
 //
@@ -66,7 +66,7 @@ struct Link {
 
 class Component final : public c10::intrusive_ptr_target {
  public:
-  Link cells;                            // sentinel of the ring; used by the root only
+  Link slots;                            // sentinel of the ring; used by the root only
   uint32_t nodes = 0;                    // number recorded so far
   uint64_t oldest = 0;                   // the least id of its nodes
   bool traced = false;                   // depends on a placeholder: it can't run
@@ -114,10 +114,10 @@ class Node final : public c10::intrusive_ptr_target {
 
 // A storage slot: holds a storage's value. Not movable, because a slot with a pending value is a member of two rings:
 // its component's and that of all pending slots.
-class Cell : public Link {
+class StorageSlot : public Link {
  public:
-  Cell() = default;
-  ~Cell();
+  StorageSlot() = default;
+  ~StorageSlot();
   // Call these under graph_lock().
   const Value& value() const { return value_; }
   void bind(Value value);
@@ -128,14 +128,14 @@ class Cell : public Link {
   template <class F>
   static void for_each_pending(F&& f) {
     for (const Link* link = all().next; link != &all(); link = link->next) {
-      if (!f(static_cast<const Everywhere*>(link)->cell->value())) return;
+      if (!f(static_cast<const Everywhere*>(link)->slot->value())) return;
     }
   }
 
  private:
   struct Everywhere : Link {
-    explicit Everywhere(Cell* cell) : cell(cell) {}
-    Cell* cell;
+    explicit Everywhere(StorageSlot* slot) : slot(slot) {}
+    StorageSlot* slot;
   };
   static Everywhere& all();
   void unlist();

@@ -48,7 +48,7 @@ std::vector<Value> pending(uint64_t since, const Least& least) {
   }
   NewWork work(since, least);
   std::unordered_set<const Component*> components;
-  Cell::for_each_pending([&](const Value& value) {
+  StorageSlot::for_each_pending([&](const Value& value) {
     const Component* root = root_of(value);
     const bool may_run = !root->traced && root->oldest <= least.begun && (since != kEver || root->nodes >= least.nodes);
     if (!may_run || !work.is_new(*value.node)) return true;
@@ -62,7 +62,7 @@ std::vector<Value> pending(uint64_t since, const Least& least) {
 
 bool any_pending() {
   bool any = false;
-  Cell::for_each_pending([&](const Value& value) { return !(any = !root_of(value)->traced); });
+  StorageSlot::for_each_pending([&](const Value& value) { return !(any = !root_of(value)->traced); });
   return any;
 }
 

@@ -133,7 +133,7 @@ void bind_bench(py::module_& m) {
   m.def(
       "_bench_prepare",
       [](const at::Tensor& tensor) {
-        return engine::LazyEngine::instance().prepare_only({&device::storage_of(tensor)->cell});
+        return engine::LazyEngine::instance().prepare_only({&device::storage_of(tensor)->slot});
       },
       "Returns the nanoseconds from the read of a tensor with a known graph to the call of execute, which is not "
       "made.");

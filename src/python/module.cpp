@@ -63,13 +63,13 @@ std::vector<graph::Value> values_of(const std::vector<at::Tensor>& tensors) {
   return values;
 }
 
-std::vector<graph::Cell*> cells_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<graph::Cell*> cells;
+std::vector<graph::StorageSlot*> cells_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<graph::StorageSlot*> slots;
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
-    cells.push_back(&device::storage_of(tensor)->cell);
+    slots.push_back(&device::storage_of(tensor)->slot);
   }
-  return cells;
+  return slots;
 }
 
 py::typing::Dict<std::string, py::object> metrics() {
@@ -398,7 +398,7 @@ PYBIND11_MODULE(_C, m) {
       "is_pending",
       [](const at::Tensor& tensor) {
         std::lock_guard lock(graph::graph_lock());
-        const graph::Value& value = device::storage_of(tensor)->cell.value();
+        const graph::Value& value = device::storage_of(tensor)->slot.value();
         return value && !value.is_leaf();
       },
       "Returns whether a pjrt tensor's value is recorded and not yet computed.");
@@ -413,7 +413,7 @@ PYBIND11_MODULE(_C, m) {
       "node_id",
       [](const at::Tensor& tensor) -> std::optional<uint64_t> {
         std::lock_guard lock(graph::graph_lock());
-        const graph::Value& value = device::storage_of(tensor)->cell.value();
+        const graph::Value& value = device::storage_of(tensor)->slot.value();
         if (!value || (value.is_leaf() && !value.node->data)) return std::nullopt;
         return value.is_leaf() ? 0 : value.node->id;
       },

@@ -60,7 +60,7 @@ TEST(Walk, AnUpdateMayBeWrittenOverWhatItReplaces) {
   state.bind(call("add_", {state.value(), leaf(f32({4}))}));
   const Walk walk = walked(state);
   ASSERT_EQ(walk.aliases.size(), 1U);
-  EXPECT_EQ(walk.leaves[walk.aliases[0].leaf].get(), state.cell()->previous_leaf());
+  EXPECT_EQ(walk.leaves[walk.aliases[0].leaf].get(), state.slot()->previous_leaf());
   EXPECT_EQ(walk.aliases[0].result, 0U);
 
   Tensor grown(leaf(f32({4})));

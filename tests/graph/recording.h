@@ -63,19 +63,19 @@ inline Value call(const std::string& name, const std::vector<Value>& operands) {
 // A storage, as the graph sees it.
 class Tensor {
  public:
-  explicit Tensor(Value value) { cell_->bind(std::move(value)); }
-  void bind(Value value) { cell_->bind(std::move(value)); }
-  Cell* cell() const { return cell_.get(); }
-  const Value& value() const { return cell_->value(); }
+  explicit Tensor(Value value) { slot_->bind(std::move(value)); }
+  void bind(Value value) { slot_->bind(std::move(value)); }
+  StorageSlot* slot() const { return slot_.get(); }
+  const Value& value() const { return slot_->value(); }
 
  private:
-  std::unique_ptr<Cell> cell_ = std::make_unique<Cell>();
+  std::unique_ptr<StorageSlot> slot_ = std::make_unique<StorageSlot>();
 };
 
 inline Walk walked(const Tensor& tensor) {
   Walk out;
-  Cell* cell = tensor.cell();
-  walk(cell, out);
+  StorageSlot* slot = tensor.slot();
+  walk(slot, out);
   return out;
 }
 

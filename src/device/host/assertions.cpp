@@ -35,7 +35,7 @@ std::vector<at::Tensor> pending_assertions() {
   {
     const std::lock_guard graph_guard(graph::graph_lock());
     std::copy_if(all.begin(), all.end(), std::back_inserter(pending),
-                 [](const at::Tensor& asserted) { return !storage_of(asserted)->cell.value().is_leaf(); });
+                 [](const at::Tensor& asserted) { return !storage_of(asserted)->slot.value().is_leaf(); });
   }
   assertions() = pending;
   any_assertion = !pending.empty();

@@ -43,7 +43,7 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
 // Note [Eager fast path]: a write to a part of a storage goes into its memory. `from` is of this device or of the CPU.
 bool copied_eagerly(const at::Tensor& self, const at::Tensor& from) {
   std::unique_lock lock(graph::graph_lock());
-  if (covers_storage(self) || !storage_of(self)->cell.value()) return false;
+  if (covers_storage(self) || !storage_of(self)->slot.value()) return false;
   const graph::SignaturePtr first = begins_interval() ? signature_of_write(self) : nullptr;
   if (!begin_call(first) || !may_run_eagerly()) return false;
   const std::optional<Shown> to = shown(self);
@@ -155,7 +155,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
-  end_iteration_before_read(storage_of(self)->cell);
+  end_iteration_before_read(storage_of(self)->slot);
   if (C10_UNLIKELY(tracing()) && !value_in_trace(self)) {
     if (const std::optional<bool> truth = assumed_truth(self)) return *truth;
   }

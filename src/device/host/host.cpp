@@ -74,10 +74,10 @@ class HostCall {
   };
 
   void sync_operands() {
-    std::vector<graph::Cell*> cells;
+    std::vector<graph::StorageSlot*> slots;
     const auto add = [&](const c10::IValue& value) {
       if (value.isTensor() && value.toTensor().defined() && is_pjrt(value.toTensor())) {
-        cells.push_back(&storage_of(value.toTensor())->cell);
+        slots.push_back(&storage_of(value.toTensor())->slot);
       }
     };
     for (size_t i = first_; i < stack_.size(); ++i) {
@@ -85,7 +85,7 @@ class HostCall {
       if (!stack_[i].isList()) continue;
       for (const c10::IValue& element : stack_[i].toListRef()) add(element);
     }
-    engine().sync(cells, cause_.c_str());
+    engine().sync(slots, cause_.c_str());
   }
 
   at::Tensor to_host(const at::Tensor& tensor, bool written) {
@@ -230,7 +230,7 @@ graph::Value value_in_trace(const at::Tensor& tensor) {
   graph::Value value;
   {
     std::lock_guard lock(graph::graph_lock());
-    value = storage_of(tensor)->cell.value();
+    value = storage_of(tensor)->slot.value();
   }
   if (!value) return {};
   if (!value.is_leaf()) return engine().known(value);
@@ -245,8 +245,8 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     {
       std::lock_guard lock(graph::graph_lock());
       eager_calls = end_interval();
-      if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
-      if (storage->cell.value().is_leaf() && storage->cell.value().node->data) leaf = storage->cell.value();
+      if (!storage->slot.value()) read(tensor);  // memory that was never written becomes a value
+      if (storage->slot.value().is_leaf() && storage->slot.value().node->data) leaf = storage->slot.value();
     }
     if (C10_UNLIKELY(eager_calls > 0)) engine().count_eager_calls(eager_calls, cause, leaf && !is_synced);
     if (leaf) return leaf;
@@ -256,9 +256,9 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
                                 ") while a program is made of the function, and only a run has values");
     const std::vector<at::Tensor> asserted = pending_assertions();
-    std::vector<graph::Cell*> cells{&storage->cell};
-    for (const at::Tensor& each : asserted) cells.push_back(&storage_of(each)->cell);
-    engine().sync(cells, cause);  // another thread may write to the storage before its leaf is held here
+    std::vector<graph::StorageSlot*> slots{&storage->slot};
+    for (const at::Tensor& each : asserted) slots.push_back(&storage_of(each)->slot);
+    engine().sync(slots, cause);  // another thread may write to the storage before its leaf is held here
     if (!asserted.empty()) (void)pending_assertions();  // drops those that have run, so that this read raises
   }
 }
@@ -300,7 +300,7 @@ at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool
   at::Tensor result = make_tensor(type_of(dense), device);
   graph::Value leaf = engine().upload(dense, device, owned);
   std::lock_guard lock(graph::graph_lock());
-  storage_of(result)->cell.bind(std::move(leaf));
+  storage_of(result)->slot.bind(std::move(leaf));
   return result;
 }
 
@@ -310,7 +310,7 @@ at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device) {
   graph::Value leaf = engine().borrow(tensor, device);
   if (!leaf) return {};
   std::lock_guard lock(graph::graph_lock());
-  storage_of(result)->cell.bind(std::move(leaf));
+  storage_of(result)->slot.bind(std::move(leaf));
   return result;
 }
 

@@ -14,7 +14,7 @@ at::Tensor lazy_clone(const at::Tensor& self) {
   impl->set_sizes_and_strides(self.sizes(), self.strides(), self.storage_offset());
   at::Tensor result(std::move(impl));
   const std::lock_guard lock(graph::graph_lock());
-  storage_of(result)->cell.bind(storage->cell.value());
+  storage_of(result)->slot.bind(storage->slot.value());
   return result;
 }
 

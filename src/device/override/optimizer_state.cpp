@@ -19,7 +19,7 @@ namespace {
 bool is_new(const at::Tensor& tensor) {
   LazyStorage* storage = storage_of(tensor);
   std::lock_guard lock(graph::graph_lock());
-  const graph::Value& value = storage->cell.value();
+  const graph::Value& value = storage->slot.value();
   return (!value || in_optimizer_step(*value.node)) && tensor.is_non_overlapping_and_dense() &&
          tensor.nbytes() == storage->nbytes();
 }

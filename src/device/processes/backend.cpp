@@ -27,9 +27,9 @@ bool are_alike(const Tensors& tensors) {
 }
 
 void start(const Tensors& tensors, const char* cause) {
-  std::vector<graph::Cell*> cells;
-  for (const at::Tensor& tensor : tensors) cells.push_back(&storage_of(tensor)->cell);
-  engine().sync(cells, cause);
+  std::vector<graph::StorageSlot*> slots;
+  for (const at::Tensor& tensor : tensors) slots.push_back(&storage_of(tensor)->slot);
+  engine().sync(slots, cause);
 }
 
 // The values that a collective overwrites while it runs. Restores them unless the new ones are kept.
@@ -37,15 +37,15 @@ class Written {
  public:
   explicit Written(const Tensors& tensors) : tensors_(tensors) {
     const std::lock_guard lock(graph::graph_lock());
-    for (const at::Tensor& tensor : tensors) before_.push_back(storage_of(tensor)->cell.value());
+    for (const at::Tensor& tensor : tensors) before_.push_back(storage_of(tensor)->slot.value());
   }
   ~Written() {
     if (is_kept_) return;
     const std::lock_guard lock(graph::graph_lock());
     for (size_t i = 0; i < before_.size(); ++i) {
-      graph::Cell& cell = storage_of(tensors_[i])->cell;
-      graph::Value now = cell.value();
-      cell.bind(std::exchange(before_[i], std::move(now)));  // freed after the lock, with before_
+      graph::StorageSlot& slot = storage_of(tensors_[i])->slot;
+      graph::Value now = slot.value();
+      slot.bind(std::exchange(before_[i], std::move(now)));  // freed after the lock, with before_
     }
   }
   Written(const Written&) = delete;

@@ -123,7 +123,7 @@ at::Tensor make_bound(const graph::NodePtr& node, uint32_t index, c10::DeviceInd
   graph::TypePtr type = node->signature->results[index];
   if (!type) return {};
   at::Tensor tensor = make_tensor(type, device);
-  storage_of(tensor)->cell.bind(Value{node, index});
+  storage_of(tensor)->slot.bind(Value{node, index});
   return tensor;
 }
 
@@ -265,7 +265,7 @@ bool run_eagerly(const Plan& plan, const Arguments& arguments, const Scalars& sc
   const auto fresh = static_cast<uint32_t>(s.results.size() - plan.writes.size());
   for (uint32_t i = 0; i < fresh; ++i) {
     results.push_back(make_tensor(s.results[i], arguments.device));
-    storage_of(results.back())->cell.bind(std::move(given[i]));
+    storage_of(results.back())->slot.bind(std::move(given[i]));
   }
   for (const Plan::Write& w : plan.writes) {
     if (given[w.result]) write(*arguments.operands[w.operand], std::move(given[w.result]));

@@ -53,9 +53,9 @@ class Engine {
   // Returns the device count, or before a client is started the number of devices that may be used then. Starts a
   // client only if there is no other way to know.
   virtual c10::DeviceIndex most_devices() = 0;
-  // Runs all pending work of these cells; afterwards each holds a leaf. Not under graph_lock(). metrics and explain()
+  // Runs all pending work of these slots; afterwards each holds a leaf. Not under graph_lock(). metrics and explain()
   // show `cause`, such as "copy to the host".
-  virtual void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) = 0;
+  virtual void sync(c10::ArrayRef<graph::StorageSlot*> slots, const char* cause) = 0;
   // Returns a leaf over the memory of a dense CPU tensor, whose strides become the leaf's form. `owned`: nothing else
   // can write the memory, so it may be used in place if the device computes in host memory.
   virtual graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) = 0;

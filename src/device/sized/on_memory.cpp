@@ -85,9 +85,9 @@ bool run_sized_on_memory(const Operator& op, torch::jit::Stack& stack) {
     if (!operands.add(value)) return false;
   }
   if (operands.all().empty() || !engine().runs_kernels()) return false;
-  std::vector<graph::Cell*> cells;
-  for (const at::Tensor* tensor : operands.all()) cells.push_back(&storage_of(*tensor)->cell);
-  if (cells.size() > 1) engine().sync(cells, op.name.c_str());
+  std::vector<graph::StorageSlot*> slots;
+  for (const at::Tensor* tensor : operands.all()) slots.push_back(&storage_of(*tensor)->slot);
+  if (slots.size() > 1) engine().sync(slots, op.name.c_str());
   c10::SmallVector<graph::Value, 4> leaves, results;
   for (const at::Tensor* tensor : operands.all()) {
     leaves.push_back(ready_leaf(*tensor, op.name.c_str()));
@@ -110,7 +110,7 @@ bool run_sized_on_memory(const Operator& op, torch::jit::Stack& stack) {
     if (result) {
       tensor = make_tensor(result.node->leaf_type, device);
       const std::lock_guard lock(graph::graph_lock());
-      storage_of(tensor)->cell.bind(std::move(result));
+      storage_of(tensor)->slot.bind(std::move(result));
     }
     stack.emplace_back(std::move(tensor));
   }

@@ -266,7 +266,7 @@ int64_t rounded_size(int64_t size, int64_t most) {
 bool rests_on_placeholder(const at::Tensor& tensor) {
   if (!is_pjrt(tensor)) return false;
   const std::lock_guard lock(graph::graph_lock());
-  const graph::Value& value = storage_of(tensor)->cell.value();
+  const graph::Value& value = storage_of(tensor)->slot.value();
   if (!value) return false;
   if (value.is_leaf()) return !value.node->data;
   return value.node->component && graph::Component::root(value.node->component.get())->traced;

@@ -56,7 +56,7 @@ bool is_transpose(const Waiting& call) {
 at::Tensor tensor_of(Value value, c10::DeviceIndex device) {
   at::Tensor tensor = make_tensor(value.type(), device);
   const std::lock_guard lock(graph::graph_lock());
-  storage_of(tensor)->cell.bind(graph::settle(value));
+  storage_of(tensor)->slot.bind(graph::settle(value));
   return tensor;
 }
 

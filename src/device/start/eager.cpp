@@ -31,10 +31,10 @@ void set_eager(bool on) { most_nodes = on ? 0 : kMostNodes; }
 void start_long_graph(const at::Tensor& tensor, const std::string& op) {
   if (stays_lazy() || tracing()) return;
   if (!eager()) {
-    engine().sync({&storage_of(tensor)->cell}, "a graph long without a read");
+    engine().sync({&storage_of(tensor)->slot}, "a graph long without a read");
     return;
   }
-  engine().sync({&storage_of(tensor)->cell}, "eager mode");
+  engine().sync({&storage_of(tensor)->slot}, "eager mode");
   try {
     engine().wait(*engine().now(tensor.device().index()));
   } catch (const c10::Error&) {

@@ -53,11 +53,11 @@ void end_iteration_before_copy(size_t nbytes) {
   if (nbytes >= kLeastBytes && may_end_iteration()) end_iteration_at_transfer();
 }
 
-void end_iteration_before_read(const graph::Cell& cell) {
+void end_iteration_before_read(const graph::StorageSlot& slot) {
   if (!may_end_iteration()) return;
   {
     std::lock_guard lock(graph::graph_lock());
-    if (!cell.value().is_leaf() || !graph::any_pending()) return;  // the read itself runs pending work
+    if (!slot.value().is_leaf() || !graph::any_pending()) return;  // the read itself runs pending work
   }
   end_iteration_at_transfer();
 }

@@ -31,7 +31,7 @@ using PlaceSource = Place (*)();
 void install_place_source(PlaceSource source);
 
 void end_iteration_before_copy(size_t nbytes);            // from the host to the device
-void end_iteration_before_read(const graph::Cell& cell);  // of a tensor
+void end_iteration_before_read(const graph::StorageSlot& slot);  // of a tensor
 void end_iteration_after_step();                          // of an optimizer, whose work has been started
 void end_iteration_before_backward();
 

@@ -157,7 +157,7 @@ std::optional<Write> inner_write(const Value& base, const Write& outer) {
 
 // Returns the storage's value; memory that was never written reads as zeros.
 Value current(const at::Tensor& tensor, LazyStorage* storage) {
-  if (!storage->cell.value()) {
+  if (!storage->slot.value()) {
     TypePtr form;
     if (covers_storage(tensor)) {
       form = type_of(tensor);
@@ -167,9 +167,9 @@ Value current(const at::Tensor& tensor, LazyStorage* storage) {
       form = nbytes % size == 0 ? graph::intern_contiguous(tensor.scalar_type(), {nbytes / size})
                                 : graph::intern_contiguous(c10::kByte, {nbytes});
     }
-    storage->cell.bind(node(interned(Form::kEmpty, form, nullptr, storage->device().index()), {}, {}));
+    storage->slot.bind(node(interned(Form::kEmpty, form, nullptr, storage->device().index()), {}, {}));
   }
-  return storage->cell.value();
+  return storage->slot.value();
 }
 
 }  // namespace
@@ -199,7 +199,7 @@ Value read(const at::Tensor& tensor) {
 }
 
 std::optional<Shown> shown(const at::Tensor& tensor) {
-  const Value& value = storage_of(tensor)->cell.value();
+  const Value& value = storage_of(tensor)->slot.value();
   if (!value) {
     if (!covers_storage(tensor) || tensor.numel() == 0) return std::nullopt;
     return Shown{{}, &tensor, false};
@@ -228,7 +228,7 @@ void write(const at::Tensor& tensor, Value value) {
   if (covers_storage(tensor)) {
     TypePtr type = value.type();
     if (!same_place(*type, tensor)) value = convert(value, type_of(tensor), device);
-    storage->cell.bind(std::move(value));
+    storage->slot.bind(std::move(value));
     return;
   }
   if (tensor.numel() == 0) return;
@@ -237,7 +237,7 @@ void write(const at::Tensor& tensor, Value value) {
   while (std::optional<Write> inner = inner_write(base, write)) write = *std::move(inner);
   // The choice is part of the signature, so it holds for every offset of a program whose offset varies.
   const Form form = graph::box_of(*base.type(), *write.part, write.offset) ? Form::kWriteBox : Form::kWrite;
-  storage->cell.bind(
+  storage->slot.bind(
       node(interned(form, base.type(), write.part, device), {&base, &write.update}, {ScalarValue::of(write.offset)}));
 }
 
@@ -263,7 +263,7 @@ void write_prefix(LazyStorage* storage, Value old, c10::ScalarType dtype) {
   TypePtr form = graph::intern_contiguous(dtype, {static_cast<int64_t>(storage->nbytes()) / itemsize});
   Value base = node(interned(Form::kEmpty, form, nullptr, device), {}, {});
   Value prefix = flat(old, dtype, before, device);
-  storage->cell.bind(
+  storage->slot.bind(
       node(interned(Form::kWrite, form, prefix.type(), device), {&base, &prefix}, {ScalarValue::of(int64_t{0})}));
 }
 
@@ -271,7 +271,7 @@ void keep_prefix(LazyStorage* storage, const Value& old) {
   const auto nbytes = static_cast<int64_t>(storage->nbytes());
   const auto itemsize = static_cast<int64_t>(c10::elementSize(old.type()->dtype));
   const c10::ScalarType dtype = nbytes % itemsize == 0 ? old.type()->dtype : c10::kByte;
-  storage->cell.bind(
+  storage->slot.bind(
       flat(old, dtype, nbytes / static_cast<int64_t>(c10::elementSize(dtype)), storage->device().index()));
 }
 

@@ -64,13 +64,13 @@ void grow(LazyStorage* storage, size_t nbytes) {
   const size_t before = storage->nbytes();
   storage->set_nbytes(nbytes);
   std::lock_guard lock(graph::graph_lock());
-  if (!storage->cell.value() || before == 0) {
-    storage->cell.bind({});
+  if (!storage->slot.value() || before == 0) {
+    storage->slot.bind({});
     return;
   }
   // The old value is written as bytes into new memory.
-  graph::Value old = storage->cell.value();
-  storage->cell.bind({});
+  graph::Value old = storage->slot.value();
+  storage->slot.bind({});
   const auto itemsize = c10::elementSize(old.type()->dtype);
   const c10::ScalarType dtype = nbytes % itemsize == 0 ? old.type()->dtype : c10::kByte;
   write_prefix(storage, std::move(old), dtype);
@@ -169,8 +169,8 @@ void resize_storage(const c10::Storage& storage, size_t nbytes) {
   graph::Value old;
   {
     std::lock_guard lock(graph::graph_lock());
-    old = lazy->cell.value();
-    lazy->cell.bind({});
+    old = lazy->slot.value();
+    lazy->slot.bind({});
     lazy->set_nbytes(nbytes);
     if (old && nbytes > 0) keep_prefix(lazy, old);
   }

@@ -16,12 +16,12 @@ thread_local std::shared_ptr<Seal> sealed;
 Seal::Seal() : newest_(reinterpret_cast<uintptr_t>(next_address(0).get())) {
   std::lock_guard lock(graph::graph_lock());
   std::unordered_set<const graph::Component*> seen;
-  graph::Cell::for_each_pending([&](const graph::Value& value) {
+  graph::StorageSlot::for_each_pending([&](const graph::Value& value) {
     const graph::Component* component = graph::Component::root(value.node->component.get());
     if (!seen.insert(component).second) return true;
-    const graph::Link& ring = component->cells;
+    const graph::Link& ring = component->slots;
     for (const graph::Link* link = ring.next; link != &ring; link = link->next) {
-      pending_.insert(static_cast<const graph::Cell*>(link));
+      pending_.insert(static_cast<const graph::StorageSlot*>(link));
     }
     return true;
   });
@@ -31,7 +31,7 @@ bool Seal::covers(const at::Tensor& tensor) const {
   const LazyStorage* storage = storage_of(tensor);
   if (reinterpret_cast<uintptr_t>(storage->data()) > newest_) return false;
   std::lock_guard lock(graph::graph_lock());
-  return storage->cell.value() && !pending_.contains(&storage->cell);
+  return storage->slot.value() && !pending_.contains(&storage->slot);
 }
 
 const std::shared_ptr<Seal>& seal() { return sealed; }

@@ -22,7 +22,7 @@ class Seal {
 
  private:
   uintptr_t newest_;  // addresses ascend and are never reused (allocator.h)
-  std::unordered_set<const graph::Cell*> pending_;
+  std::unordered_set<const graph::StorageSlot*> pending_;
 };
 
 // This thread's seal; null: none.

@@ -35,8 +35,8 @@ void LazyStorage::release_resources() {
 void LazyStorage::drop() {
   graph::Value value;  // nodes are freed after the lock is released
   std::lock_guard lock(graph::graph_lock());
-  value = cell.value();
-  cell.bind({});
+  value = slot.value();
+  slot.bind({});
 }
 
 void install_storage() {
@@ -74,7 +74,7 @@ std::vector<at::Tensor> make_node_tensors(graph::SignaturePtr signature, c10::Sm
   std::vector<at::Tensor> tensors;
   for (uint32_t i = 0; i < signature->results.size(); ++i) {
     tensors.push_back(make_tensor(signature->results[i], signature->device));
-    storage_of(tensors.back())->cell.bind({node, i});
+    storage_of(tensors.back())->slot.bind({node, i});
   }
   return tensors;
 }

@@ -1,4 +1,4 @@
-// The storage of a "pjrt" tensor: a storage slot (Cell) of the lazy graph under a plain c10::StorageImpl.
+// The storage of a "pjrt" tensor: a StorageSlot of the lazy graph under a plain c10::StorageImpl.
 //
 // Only the storage is lazy; tensors above it are ordinary TensorImpls. The value's type states the *form* of the
 // memory: dense, offset 0, covering the whole storage. A tensor whose sizes, strides and dtype equal the form reads
@@ -33,7 +33,7 @@ class LazyStorage final : public c10::StorageImpl {
   ~LazyStorage() override;
   void release_resources() override;
 
-  graph::Cell cell;              // under graph::graph_lock()
+  graph::StorageSlot slot;              // under graph::graph_lock()
   std::unique_ptr<Whole> whole;  // null: no such copy
 
  private:

@@ -37,7 +37,7 @@ struct CallState {
   const size_t device;                             // runs the program: index into the client's devices
   const bool waits;                                // the call returns when the program is done
   std::vector<BoundArgument*>& holding;            // arguments to release after a successful call
-  std::vector<graph::Cell*> pending{};             // storage slots to sync before anything is bound
+  std::vector<graph::StorageSlot*> pending{};             // storage slots to sync before anything is bound
   std::optional<c10::Device> queued{};             // the CUDA device of some argument: the plugin waits for its stream
   std::optional<pjrt::StreamHandle> order{};       // creates the first CUDA argument's buffer (Note [CUDA tensors])
   int64_t copied_bytes = 0;                        // arguments and results

@@ -79,7 +79,7 @@ class BoundOnDevice final : public BoundArgument {
   bool donated_;
   // The value during a call. Another thread's write to the tensor no longer changes it.
   graph::Value leaf_;
-  std::optional<graph::Cell> pending_;  // set while the value has to be computed
+  std::optional<graph::StorageSlot> pending_;  // set while the value has to be computed
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
     std::lock_guard lock(graph::graph_lock());
     returned_.emplace(results, trace.arguments, values);
     given = values.size();
-    for (const at::Tensor& tensor : also) values.push_back(device::storage_of(tensor)->cell.value());
+    for (const at::Tensor& tensor : also) values.push_back(device::storage_of(tensor)->slot.value());
   }
   waits_ |= returned_->any_on_cpu();
   if (const auto cuda = returned_->cuda()) cuda_ = cuda;

@@ -74,25 +74,25 @@ class Pending {
   ~Pending() {
     std::vector<graph::Value> released;  // freed after the lock is released
     std::lock_guard lock(graph::graph_lock());
-    for (const graph::Cell& cell : cells_) released.push_back(cell.value());
-    cells_.clear();
+    for (const graph::StorageSlot& slot : slots_) released.push_back(slot.value());
+    slots_.clear();
   }
 
   void add(graph::Value value) {
     std::lock_guard lock(graph::graph_lock());
-    cells_.emplace_back().bind(std::move(value));
+    slots_.emplace_back().bind(std::move(value));
   }
   void run() {
-    std::vector<graph::Cell*> cells;
-    for (graph::Cell& cell : cells_) cells.push_back(&cell);
-    if (!cells.empty()) device::engine().sync(cells, "a call of a program in a file");
+    std::vector<graph::StorageSlot*> slots;
+    for (graph::StorageSlot& slot : slots_) slots.push_back(&slot);
+    if (!slots.empty()) device::engine().sync(slots, "a call of a program in a file");
   }
   // Returns the value's buffer. Throws if a runtime assertion that it depends on failed (Note [Requirements]).
   std::shared_ptr<pjrt::Buffer> buffer(size_t index, Session& session) const {
     graph::Value value;
     {
       std::lock_guard lock(graph::graph_lock());
-      value = cells_[index].value();
+      value = slots_[index].value();
     }
     const DeviceData& data = data_of(*value.node);
     if (data.checks) session.without_gil([&] { data.checks->raise(); });
@@ -100,7 +100,7 @@ class Pending {
   }
 
  private:
-  std::deque<graph::Cell> cells_;
+  std::deque<graph::StorageSlot> slots_;
 };
 
 torch_pjrt::Tensor view_of(const at::Tensor& dense) {
@@ -160,7 +160,7 @@ std::vector<at::Tensor> FileProgram::call(const std::string& entry, const std::v
     const graph::TypePtr form = graph::intern_contiguous(to_torch(result.dtype()), result.shape());
     tensors.push_back(device::make_tensor(form, static_cast<c10::DeviceIndex>(device_)));
     std::lock_guard lock(graph::graph_lock());
-    device::storage_of(tensors.back())->cell.bind({leaf_of(form, result.inside()->buffer), 0});
+    device::storage_of(tensors.back())->slot.bind({leaf_of(form, result.inside()->buffer), 0});
   }
   return tensors;
 }

@@ -43,8 +43,8 @@ Returned::Returned(const std::vector<TracedResult>& results, const std::vector<T
       const auto [slot, fresh] = by_storage.emplace(storage, static_cast<uint32_t>(storages_.size()));
       if (fresh) {
         (void)device::read(traced);  // gives memory that was never written a value
-        storages_.push_back({static_cast<uint32_t>(values.size()), storage->cell.value().type(), result.device});
-        values.push_back(storage->cell.value());
+        storages_.push_back({static_cast<uint32_t>(values.size()), storage->slot.value().type(), result.device});
+        values.push_back(storage->slot.value());
       }
       tensor.index = slot->second;
     }
@@ -103,7 +103,7 @@ c10::Storage Returned::give(CallState& call, const Storage& storage) {
   }
   at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
   std::lock_guard lock(graph::graph_lock());
-  device::storage_of(tensor)->cell.bind({call.leaf_of_result(storage.form, std::move(buffer), storage.result), 0});
+  device::storage_of(tensor)->slot.bind({call.leaf_of_result(storage.form, std::move(buffer), storage.result), 0});
   return tensor.storage();
 }
 

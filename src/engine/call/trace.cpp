@@ -47,7 +47,7 @@ at::Tensor Trace::add_tensor(c10::Device device, c10::ScalarType dtype, c10::Int
   argument.leaf = graph::make_leaf(form, nullptr);
   {
     std::lock_guard lock(graph::graph_lock());
-    device::storage_of(argument.placeholder)->cell.bind({argument.leaf, 0});
+    device::storage_of(argument.placeholder)->slot.bind({argument.leaf, 0});
   }
   at::Tensor seen = argument.placeholder;
   if (is_outside(device) && seen.sizes() != sizes) seen = seen.as_strided(sizes, strides, 0);
@@ -68,7 +68,7 @@ std::vector<bool> Trace::changed() const {
   std::lock_guard lock(graph::graph_lock());
   for (const TracedArgument& argument : arguments) {
     result.push_back(argument.is_tensor &&
-                     device::storage_of(argument.placeholder)->cell.value().node != argument.leaf);
+                     device::storage_of(argument.placeholder)->slot.value().node != argument.leaf);
   }
   return result;
 }
@@ -80,7 +80,7 @@ Value Trace::new_value(size_t index) const {
   const device::LazyStorage* storage = device::storage_of(argument.placeholder);
   {
     std::lock_guard lock(graph::graph_lock());
-    const Value& value = storage->cell.value();
+    const Value& value = storage->slot.value();
     if (value.node == argument.leaf) return {};
     if (value.type() == form) return value;
     TORCH_CHECK_NOT_IMPLEMENTED(value.type()->nbytes() == form->nbytes(), "the traced function gives argument ", index,
@@ -88,8 +88,8 @@ Value Trace::new_value(size_t index) const {
   }
   const at::Tensor whole = device::make_tensor(form, argument.placeholder.device().index());
   std::lock_guard lock(graph::graph_lock());
-  const Value& written = storage->cell.value();
-  device::storage_of(whole)->cell.bind(written);
+  const Value& written = storage->slot.value();
+  device::storage_of(whole)->slot.bind(written);
   const Value value = device::read(whole);
   if (value == written || value.type() == form) return value;
   return device::convert(value, form, whole.device().index());
@@ -105,7 +105,7 @@ void for_each_below(const std::vector<at::Tensor>& from, F&& visit_node) {
   const auto visit = [&](const Value& value) {
     if (value && seen.insert(value.node.get()).second) pending.push_back(value.node.get());
   };
-  for (const at::Tensor& tensor : from) visit(device::storage_of(tensor)->cell.value());
+  for (const at::Tensor& tensor : from) visit(device::storage_of(tensor)->slot.value());
   while (!pending.empty()) {
     const graph::Node* node = pending.back();
     pending.pop_back();
@@ -139,7 +139,7 @@ at::Tensor Trace::alias(size_t index) const {
   const TracedArgument& argument = arguments.at(index);
   at::Tensor tensor = device::make_tensor(argument.leaf->leaf_type, argument.placeholder.device().index());
   std::lock_guard lock(graph::graph_lock());
-  device::storage_of(tensor)->cell.bind({argument.leaf, 0});
+  device::storage_of(tensor)->slot.bind({argument.leaf, 0});
   return tensor;
 }
 
@@ -178,7 +178,7 @@ bool is_same_value(const Value& a, const Value& b, int& budget) {
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
   int budget = 64;  // nodes to compare at most
   std::lock_guard lock(graph::graph_lock());
-  const Value &x = device::storage_of(a)->cell.value(), &y = device::storage_of(b)->cell.value();
+  const Value &x = device::storage_of(a)->slot.value(), &y = device::storage_of(b)->slot.value();
   return x && y && is_same_value(x, y, budget);
 }
 

@@ -294,7 +294,7 @@ at::Tensor Subgraph::add_placeholder(TypePtr type, c10::DeviceIndex device) {
   }
   placeholders.push_back(graph::make_leaf(type, nullptr));
   std::lock_guard lock(graph::graph_lock());
-  device::storage_of(tensor)->cell.bind({placeholders.back(), 0});
+  device::storage_of(tensor)->slot.bind({placeholders.back(), 0});
   return tensor;
 }
 

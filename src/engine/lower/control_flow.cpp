@@ -206,7 +206,7 @@ void Region::finish(const std::vector<at::Tensor>& results) {
   {
     std::lock_guard lock(graph::graph_lock());
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (device::storage_of(tensors_[i])->cell.value().node != graph_.placeholders[i]) {
+      if (device::storage_of(tensors_[i])->slot.value().node != graph_.placeholders[i]) {
         throw ops::Unsupported("a loop or branch that writes to what it is given");
       }
     }

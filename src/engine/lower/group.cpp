@@ -50,12 +50,12 @@ struct Group::Watch : device::WriteWatcher {
   Watch(const std::vector<at::Tensor>& placeholders, uint64_t since) : since(since) {
     for (const at::Tensor& tensor : placeholders) {
       device::LazyStorage* storage = device::storage_of(tensor);
-      placeholder_of[storage->cell.value().node.get()] = storage;
+      placeholder_of[storage->slot.value().node.get()] = storage;
     }
   }
 
   void before_write(device::LazyStorage* storage) override {
-    const graph::Value& value = storage->cell.value();
+    const graph::Value& value = storage->slot.value();
     if (!value || (!value.is_leaf() && value.node->id > since)) return;  // made by the trace, or never written
     const auto placeholder = placeholder_of.find(value.node.get());
     if (placeholder != placeholder_of.end() && placeholder->second != storage) return;  // a copy, made by the trace
@@ -65,7 +65,7 @@ struct Group::Watch : device::WriteWatcher {
   }
 
   void restore() {
-    for (auto& [storage, value] : written) storage->cell.bind(value);
+    for (auto& [storage, value] : written) storage->slot.bind(value);
   }
 
   uint64_t since;

@@ -24,7 +24,7 @@ using ops::Emit;
 graph::Value held_value(const at::Tensor& tensor) {
   TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
   std::lock_guard lock(graph::graph_lock());
-  return device::storage_of(tensor)->cell.value();
+  return device::storage_of(tensor)->slot.value();
 }
 
 // Converts the words of the caller's key to a key for rules.
@@ -49,7 +49,7 @@ int64_t draw_of(const Node& node) { return node.scalars.back().as_int(); }
 at::Tensor tensor_over_leaf(const Node* leaf, c10::DeviceIndex device) {
   at::Tensor tensor = device::make_tensor(leaf->leaf_type, device);
   std::lock_guard lock(graph::graph_lock());
-  device::storage_of(tensor)->cell.bind({NodePtr::reclaim_copy(const_cast<Node*>(leaf)), 0});
+  device::storage_of(tensor)->slot.bind({NodePtr::reclaim_copy(const_cast<Node*>(leaf)), 0});
   return tensor;
 }
 

@@ -26,7 +26,7 @@ class LazyEngine final : public device::Engine {
   bool started() const override { return session_.started_client() != nullptr; }
   c10::DeviceIndex device_count() override { return session_.device_count(); }
   c10::DeviceIndex most_devices() override { return session_.most_devices(); }
-  void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) override;
+  void sync(c10::ArrayRef<graph::StorageSlot*> slots, const char* cause) override;
   graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) override;
   graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;
   bool is_host_memory() override { return session_.client().is_host_memory(); }
@@ -55,7 +55,7 @@ class LazyEngine final : public device::Engine {
   void check_capacity(size_t nbytes, c10::DeviceIndex device) override;
 
   // For benchmarks: runs a sync up to the call of execute. Returns nanoseconds.
-  int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);
+  int64_t prepare_only(c10::ArrayRef<graph::StorageSlot*> slots);
 
  private:
   // The working memory of one sync. A nested sync (of a lowering that records and reads) has its own.
@@ -76,7 +76,7 @@ class LazyEngine final : public device::Engine {
 
   explicit LazyEngine(Session& session);
   void start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where);
-  void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
+  void run(const char* cause, c10::ArrayRef<graph::StorageSlot*> slots, const device::Location& where);
   // Runs a graph. `program`: null if unknown. `is_part`: the graph is part of a cut graph, so that it recurs.
   void run(const graph::Walk& walk, std::shared_ptr<Program> program, bool is_part, const char* cause,
            const device::Location& where, Sync& sync);

@@ -20,14 +20,14 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::Cell;
+using graph::StorageSlot;
 using graph::Link;
 using graph::Node;
 
-bool any_pending(c10::ArrayRef<Cell*> cells) {
+bool any_pending(c10::ArrayRef<StorageSlot*> slots) {
   bool any = false;
-  for (const Cell* cell : cells) {
-    const graph::Value& value = cell->value();
+  for (const StorageSlot* slot : slots) {
+    const graph::Value& value = slot->value();
     if (!value) continue;
     any |= !value.is_leaf();
     if (value.is_leaf()) (void)data_of(*value.node);
@@ -36,21 +36,21 @@ bool any_pending(c10::ArrayRef<Cell*> cells) {
 }
 
 // Groups pending storage slots by device, because a program runs on one. Empty if all are on one device.
-std::map<int, std::vector<Cell*>> by_device(c10::ArrayRef<Cell*> cells) {
-  std::map<int, std::vector<Cell*>> found;
+std::map<int, std::vector<StorageSlot*>> by_device(c10::ArrayRef<StorageSlot*> slots) {
+  std::map<int, std::vector<StorageSlot*>> found;
   const std::lock_guard graph_guard(graph::graph_lock());
-  const auto device_of = [](const Cell* cell) { return cell->value().node->signature->device; };
-  const auto is_pending = [](const Cell* cell) { return cell->value() && !cell->value().is_leaf(); };
-  const Cell* first = nullptr;
+  const auto device_of = [](const StorageSlot* slot) { return slot->value().node->signature->device; };
+  const auto is_pending = [](const StorageSlot* slot) { return slot->value() && !slot->value().is_leaf(); };
+  const StorageSlot* first = nullptr;
   bool are_of_one = true;
-  for (const Cell* cell : cells) {
-    if (!is_pending(cell)) continue;
-    if (!first) first = cell;
-    are_of_one &= device_of(cell) == device_of(first);
+  for (const StorageSlot* slot : slots) {
+    if (!is_pending(slot)) continue;
+    if (!first) first = slot;
+    are_of_one &= device_of(slot) == device_of(first);
   }
   if (are_of_one) return found;
-  for (Cell* cell : cells) {
-    if (is_pending(cell)) found[device_of(cell)].push_back(cell);
+  for (StorageSlot* slot : slots) {
+    if (is_pending(slot)) found[device_of(slot)].push_back(slot);
   }
   return found;
 }
@@ -58,29 +58,29 @@ std::map<int, std::vector<Cell*>> by_device(c10::ArrayRef<Cell*> cells) {
 // A storage slot that keeps a value alive during a sync: the tensor that owns it may be freed at any time.
 class Held {
  public:
-  explicit Held(graph::Value value) { cell_.bind(std::move(value)); }  // call under graph_lock()
+  explicit Held(graph::Value value) { slot_.bind(std::move(value)); }  // call under graph_lock()
   ~Held() {
     graph::Value released;  // freed after the lock is released
     std::lock_guard lock(graph::graph_lock());
-    released = cell_.value();
-    cell_.bind({});
+    released = slot_.value();
+    slot_.bind({});
   }
-  Cell* cell() { return &cell_; }
+  StorageSlot* slot() { return &slot_; }
 
  private:
-  Cell cell_;
+  StorageSlot slot_;
 };
 
 }  // namespace
 
-void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) try {
+void LazyEngine::sync(c10::ArrayRef<StorageSlot*> slots, const char* cause) try {
   {
     std::lock_guard graph_guard(graph::graph_lock());
-    if (!any_pending(cells)) return;
+    if (!any_pending(slots)) return;
   }
   const device::Location where = session_.logged_location();
   session_.exclusively([&] {
-    run(cause, cells, where);
+    run(cause, slots, where);
     // A loop that reads a value in each iteration, but not the value it computes, must not grow a graph of all
     // iterations.
     if (running_ == 0) start("a large graph beside what was read", graph::kEver, graph::kLarge, where);
@@ -93,31 +93,31 @@ void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) try {
 
 void LazyEngine::start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where) {
   std::deque<Held> held;
-  std::vector<Cell*> cells;
+  std::vector<StorageSlot*> slots;
   const auto choose = [&] {
-    cells.clear();
+    slots.clear();
     held.clear();
     std::vector<graph::Value> chosen;  // freed after the lock is released
     std::lock_guard graph_guard(graph::graph_lock());
     chosen = graph::pending(since, least);
-    for (const graph::Value& value : chosen) cells.push_back(held.emplace_back(value).cell());
-    return !cells.empty();
+    for (const graph::Value& value : chosen) slots.push_back(held.emplace_back(value).slot());
+    return !slots.empty();
   };
   if (!choose()) {
     if (since == graph::kEver) check_process();  // requested by the user
     return;
   }
   session_.exclusively([&] {
-    if (since != graph::kEver) return run(cause, cells, where);
+    if (since != graph::kEver) return run(cause, slots, where);
     do {  // a graph that is cut leaves a rest
-      for (Cell* cell : cells) run(cause, cell, where);
+      for (StorageSlot* slot : slots) run(cause, slot, where);
     } while (choose());
   });
 }
 
-void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {
-  if (cells.size() > 1) {
-    const std::map<int, std::vector<Cell*>> of_devices = by_device(cells);
+void LazyEngine::run(const char* cause, c10::ArrayRef<StorageSlot*> slots, const device::Location& where) {
+  if (slots.size() > 1) {
+    const std::map<int, std::vector<StorageSlot*>> of_devices = by_device(slots);
     for (const auto& [device, own] : of_devices) run(cause, own, where);
     if (!of_devices.empty()) return;
   }
@@ -130,7 +130,7 @@ void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device
     const int64_t start = now_ns();
     {
       std::lock_guard graph_guard(graph::graph_lock());
-      graph::walk(cells, walk);
+      graph::walk(slots, walk);
     }
     std::shared_ptr<Program> program = walk.empty() ? nullptr : session_.programs.find(walk);
     session_.metrics.prepare_ns += now_ns() - start;
@@ -246,13 +246,13 @@ void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
   }
   for (const graph::Value& result : walk.results) {
     graph::Component* root = graph::Component::root(result.node->component.get());
-    for (Link* link = root->cells.next; link != &root->cells;) {
-      auto* cell = static_cast<Cell*>(link);
+    for (Link* link = root->slots.next; link != &root->slots;) {
+      auto* slot = static_cast<StorageSlot*>(link);
       link = link->next;
-      const graph::Value& value = cell->value();
+      const graph::Value& value = slot->value();
       if (value.node->leaves.empty() || !value.node->leaves[value.index]) continue;
       released.push_back(value);
-      cell->bind({value.node->leaves[value.index], 0});
+      slot->bind({value.node->leaves[value.index], 0});
     }
   }
 }
@@ -319,13 +319,13 @@ graph::Value LazyEngine::known(const graph::Value& value) {
   return {std::move(leaf), 0};
 }
 
-int64_t LazyEngine::prepare_only(c10::ArrayRef<Cell*> cells) {
+int64_t LazyEngine::prepare_only(c10::ArrayRef<StorageSlot*> slots) {
   int64_t spent = 0;
   session_.exclusively([&] {
     const int64_t start = now_ns();
     {
       std::lock_guard graph_guard(graph::graph_lock());
-      graph::walk(cells, sync_.walk);
+      graph::walk(slots, sync_.walk);
     }
     const std::shared_ptr<Program> program = session_.programs.find(sync_.walk);
     TORCH_CHECK(program && program->executable, "the graph is not known yet: sync it once first");

@@ -127,15 +127,15 @@ class LeafIndex {
 };
 
 // Finds updates in place: results that may overwrite the memory of the leaf that their storage held before.
-void find_aliases(const std::vector<Cell*>& held, Walk& out) {
+void find_aliases(const std::vector<StorageSlot*>& held, Walk& out) {
   LeafIndex leaves(out);
   uint32_t result = 0;
-  for (const Cell* cell : held) {
-    while (!(out.results[result] == cell->value())) ++result;
-    const Node* previous = cell->previous_leaf();
+  for (const StorageSlot* slot : held) {
+    while (!(out.results[result] == slot->value())) ++result;
+    const Node* previous = slot->previous_leaf();
     if (!previous || (!out.aliases.empty() && out.aliases.back().result == result)) continue;
     const auto leaf = leaves.take(previous);
-    if (leaf && out.leaves[*leaf]->leaf_type == cell->value().type()) out.aliases.push_back({*leaf, result});
+    if (leaf && out.leaves[*leaf]->leaf_type == slot->value().type()) out.aliases.push_back({*leaf, result});
   }
 }
 
@@ -183,21 +183,21 @@ void add_root(const Value& value, std::vector<Component*>& roots) {
   if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
 }
 
-std::vector<Cell*> cells_of(const std::vector<Component*>& roots) {
-  std::vector<Cell*> held;
+std::vector<StorageSlot*> cells_of(const std::vector<Component*>& roots) {
+  std::vector<StorageSlot*> held;
   for (Component* root : roots) {
-    for (Link* link = root->cells.next; link != &root->cells; link = link->next)
-      held.push_back(static_cast<Cell*>(link));
+    for (Link* link = root->slots.next; link != &root->slots; link = link->next)
+      held.push_back(static_cast<StorageSlot*>(link));
   }
   return held;
 }
 
-void sort(std::vector<Cell*>& held) {
+void sort(std::vector<StorageSlot*>& held) {
   std::sort(held.begin(), held.end(),
-            [](const Cell* a, const Cell* b) { return recorded_before(a->value(), b->value()); });
+            [](const StorageSlot* a, const StorageSlot* b) { return recorded_before(a->value(), b->value()); });
 }
 
-void walk_results(const std::vector<Value>& results, const std::vector<Cell*>& held, Walk& out) {
+void walk_results(const std::vector<Value>& results, const std::vector<StorageSlot*>& held, Walk& out) {
   Walker walker(out);
   for (const Value& value : results) walker.visit(value.node.get());
   for (const Value& value : results) walker.result(value);
@@ -207,16 +207,16 @@ void walk_results(const std::vector<Value>& results, const std::vector<Cell*>& h
 
 }  // namespace
 
-void walk(c10::ArrayRef<Cell*> cells, Walk& out) {
+void walk(c10::ArrayRef<StorageSlot*> slots, Walk& out) {
   out.clear();
   std::vector<Component*> roots;
-  for (const Cell* cell : cells) add_root(cell->value(), roots);
-  std::vector<Cell*> held = cells_of(roots);
+  for (const StorageSlot* slot : slots) add_root(slot->value(), roots);
+  std::vector<StorageSlot*> held = cells_of(roots);
   sort(held);
   Walker walker(out);
-  for (Cell* cell : held) walker.visit(cell->value().node.get());
-  for (Cell* cell : held) {
-    if (out.results.empty() || !(out.results.back() == cell->value())) walker.result(cell->value());
+  for (StorageSlot* slot : held) walker.visit(slot->value().node.get());
+  for (StorageSlot* slot : held) {
+    if (out.results.empty() || !(out.results.back() == slot->value())) walker.result(slot->value());
   }
   find_aliases(held, out);
   finish(out);
@@ -227,13 +227,13 @@ void walk_some(const std::vector<Value>& within, const std::function<bool(const 
   out.clear();
   std::vector<Component*> roots;
   for (const Value& value : within) add_root(value, roots);
-  std::vector<Cell*> held;
-  for (Cell* cell : cells_of(roots)) {
-    if (chosen(*cell->value().node)) held.push_back(cell);
+  std::vector<StorageSlot*> held;
+  for (StorageSlot* slot : cells_of(roots)) {
+    if (chosen(*slot->value().node)) held.push_back(slot);
   }
   sort(held);
   std::vector<Value> results = needed;
-  for (const Cell* cell : held) results.push_back(cell->value());
+  for (const StorageSlot* slot : held) results.push_back(slot->value());
   std::sort(results.begin(), results.end(), recorded_before);
   results.erase(std::unique(results.begin(), results.end()), results.end());
   walk_results(results, held, out);

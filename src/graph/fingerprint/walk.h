@@ -56,7 +56,7 @@ DecodedGraph decode_fingerprint(const std::vector<uint64_t>& fingerprint);
 
 // Collects the components of these storage slots. Call it under graph_lock() and the engine's lock. Throws
 // DependsOnData if a value depends on a placeholder.
-void walk(c10::ArrayRef<Cell*> cells, Walk& out);
+void walk(c10::ArrayRef<StorageSlot*> slots, Walk& out);
 // Likewise for values in the components of `within` whose node is `chosen`: those that storage slots hold, and
 // `needed`.
 void walk_some(const std::vector<Value>& within, const std::function<bool(const Node&)>& chosen,

@@ -46,10 +46,10 @@ Value write(const Value& base, const Value& update, int64_t offset) {
 
 // Returns whether the write that computes `value` may read what it overwrites.
 bool overwrites(const Value& value, bool offsets_are_arguments = false) {
-  graph::Cell cell;
-  cell.bind(value);
+  graph::StorageSlot slot;
+  slot.bind(value);
   graph::Walk walk;
-  graph::Cell* one = &cell;
+  graph::StorageSlot* one = &slot;
   graph::walk(one, walk);
   std::vector<ScalarSlot> slots;
   for (const ScalarValue& number : walk.scalars) slots.push_back({number, offsets_are_arguments});
