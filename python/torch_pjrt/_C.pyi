@@ -28,7 +28,7 @@ __all__: list[str] = [
     "Placeholder",
     "Program",
     "Region",
-    "Requirement",
+    "Assertion",
     "Seal",
     "Trace",
     "add_default_kernel",
@@ -359,7 +359,7 @@ class Seal:
         Returns whether the tensor had a value when the seal was made.
         """
 
-class Requirement:
+class Assertion:
     """
     A runtime assertion of an exported program: integers in its data must be at least ``low`` and at most ``high``.
     """
@@ -419,7 +419,7 @@ class ExportedText:
         The platform's name, such as "cpu"; "any" for all others.
         """
     @property
-    def requirements(self) -> list[Requirement]:
+    def assertions(self) -> list[Assertion]:
         """
         The runtime assertions, in the order of their results.
         """

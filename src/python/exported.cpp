@@ -22,25 +22,25 @@ Options options_of(const engine::ExportedText& exported) { return exported.optio
 void bind_exported(py::module_& m) {
   using engine::ExportedText;
   using engine::ExportedTrace;
-  using engine::ProgramRequirement;
-  py::class_<ProgramRequirement>(
-      m, "Requirement",
+  using engine::ProgramAssertion;
+  py::class_<ProgramAssertion>(
+      m, "Assertion",
       "A runtime assertion of an exported program: integers in its data must be at least ``low`` and at most ``high``.")
-      .def_readonly("low", &ProgramRequirement::low, "The least value allowed.")
-      .def_readonly("high", &ProgramRequirement::high, "The greatest value allowed.")
-      .def_readonly("message", &ProgramRequirement::message,
+      .def_readonly("low", &ProgramAssertion::low, "The least value allowed.")
+      .def_readonly("high", &ProgramAssertion::high, "The greatest value allowed.")
+      .def_readonly("message", &ProgramAssertion::message,
                     "The error's message. ``{}`` stands for the value, ``{index}`` for its index.")
       .def_property_readonly(
-          "index_error", [](const ProgramRequirement& r) { return r.raises == ops::Raises::kIndexError; },
+          "index_error", [](const ProgramAssertion& r) { return r.raises == ops::Raises::kIndexError; },
           "Whether an IndexError is raised; otherwise a RuntimeError.")
-      .def_readonly("op", &ProgramRequirement::op, "The ATen op that makes the assertion.");
+      .def_readonly("op", &ProgramAssertion::op, "The ATen op that makes the assertion.");
   py::class_<ExportedText>(m, "ExportedText", "The StableHLO text of an exported program for one platform.")
       .def_readonly("platform", &ExportedText::platform,
                     "The platform's name, such as \"cpu\"; \"any\" for all others.")
       .def_readonly("text", &ExportedText::text, "The module in StableHLO's text form.")
       .def_readonly("draws", &ExportedText::draws,
                     "Whether the program draws random numbers, and so takes their state.")
-      .def_readonly("requirements", &ExportedText::requirements,
+      .def_readonly("assertions", &ExportedText::assertions,
                     "The runtime assertions, in the order of their results.")
       .def_property_readonly(
           "composites",

@@ -192,7 +192,7 @@ namespace {
 void check_required(const std::vector<runner::Required>& required, const pjrt::Buffer& buffer) {
   std::vector<int64_t> extremes(2 * required.size());
   if (buffer.size_in_bytes() != extremes.size() * sizeof(int64_t))
-    throw Error("the program's requirements are damaged");
+    throw Error("the program's assertions are damaged");
   buffer.copy_to_host(extremes.data(), buffer.size_in_bytes());
   for (size_t i = 0; i < required.size(); ++i) {
     const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];
@@ -258,7 +258,7 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   }
   const pjrt::Buffer* extremes = nullptr;
   for (size_t i = 0; i < variant.outputs.size(); ++i) {
-    if (variant.outputs[i].kind == Place::Kind::kRequirements) extremes = results[i].get();
+    if (variant.outputs[i].kind == Place::Kind::kAssertions) extremes = results[i].get();
   }
   if (extremes && compiled.writes_state) {  // the state must not take results of a failed assertion
     try {
@@ -273,7 +273,7 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
     const Place& place = variant.outputs[i];
     switch (place.kind) {
       case Place::Kind::kState: state->set(place.index, std::move(results[i])); break;
-      case Place::Kind::kRequirements: break;
+      case Place::Kind::kAssertions: break;
       case Place::Kind::kResult: {
         const Described& form = variant.described.results[place.index];
         tensors[place.index] = runner::on_device(form.dtype, form.shape, std::move(results[i]));

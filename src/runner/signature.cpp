@@ -119,7 +119,7 @@ class Reader {
     if (const Json* index = json.find("result")) {
       return {Kind::kResult, index_below(*index, variant.described.results.size(), "result")};
     }
-    if (json.find("requirements")) return {Kind::kRequirements, 0};
+    if (json.find("requirements")) return {Kind::kAssertions, 0};
     throw file::Error("an output is neither a result nor state");
   }
 

@@ -29,12 +29,12 @@ inline constexpr int64_t kFormat = 1;
 
 // An argument or a result of a compiled program.
 struct Place {
-  enum class Kind : uint8_t { kArgument, kState, kResult, kRequirements };
+  enum class Kind : uint8_t { kArgument, kState, kResult, kAssertions };
   Kind kind = Kind::kArgument;
   size_t index = 0;  // into the entry's arguments or results, or into Signature::state
 };
 
-// A runtime assertion. Note [Requirements] (engine/lower/program/requirements.h).
+// A runtime assertion. Note [Runtime assertions] (engine/lower/program/assertions.h).
 struct Required {
   int64_t low = 0, high = 0;
   std::string message, op;

@@ -1,4 +1,4 @@
-"""An error that only data can show belongs to the values computed from it (Note [Requirements])."""
+"""An error that only data can show belongs to the values computed from it (Note [Runtime assertions])."""
 
 from __future__ import annotations
 

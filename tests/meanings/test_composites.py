@@ -122,7 +122,7 @@ def test_in_place_out_and_foreach_forms_have_the_functional_ones() -> None:
     assert composites_in(text(foreach, torch.ones(3))) == ["aten.sigmoid.default"] * 2
 
 
-def test_requirements_stay_outside() -> None:
+def test_assertions_stay_outside() -> None:
     """An index out of range is still reported, and the composite has only its op's results."""
     weight, index = torch.ones(5, 2, device="pjrt"), torch.tensor([1, 7], device="pjrt")
     shown: list[str] = []

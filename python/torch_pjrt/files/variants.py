@@ -47,7 +47,7 @@ class Variant:
     results: list[dict[str, Any]]
     parameters: list[Place]
     outputs: list[Place]
-    requirements: list[dict[str, Any]]
+    assertions: list[dict[str, Any]]
     texts: dict[str, Text]
     tree: tree.Json  # the structure of the results
     composites: list[str]
@@ -66,7 +66,7 @@ class Variant:
             "tree": self.tree,
             "parameters": self.parameters,
             "outputs": self.outputs,
-            "requirements": self.requirements,
+            "requirements": self.assertions,
             "programs": programs,
             "composites": self.composites,
             "ops": portable.ops_in(self.texts["any"].text),
@@ -312,8 +312,8 @@ def _variant(
         _add_random_state(exported.names)
         parameters.append({"state": RANDOM_STATE})
         outputs.append({"state": RANDOM_STATE})
-    requirements = texts["any"].requirements
-    if requirements:
+    assertions = texts["any"].assertions
+    if assertions:
         outputs.append({"requirements": True})
     exported.updated |= {place["state"] for place in outputs if "state" in place}
     for text in made.texts:
@@ -328,9 +328,9 @@ def _variant(
         results=[_form(path, tensor) for path, tensor in found],
         parameters=parameters,
         outputs=outputs,
-        requirements=[
+        assertions=[
             {"low": r.low, "high": r.high, "message": r.message, "op": r.op, "index_error": r.index_error}
-            for r in requirements
+            for r in assertions
         ],
         texts={p: Text(t.text, dict(sorted(t.options.items())), sorted(t.hints)) for p, t in texts.items()},
         tree=structure.form,

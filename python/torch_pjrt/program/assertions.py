@@ -1,4 +1,4 @@
-"""Runtime assertions of a traced function: conditions on data that a run checks (Note [Requirements])."""
+"""Runtime assertions of a traced function: conditions on data that a run checks (Note [Runtime assertions])."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/call/trace.h"
-#include "engine/lower/program/requirements.h"
+#include "engine/lower/program/assertions.h"
 #include "engine/session/launch.h"
 #include "engine/world/agreement.h"
 #include "pjrt/client.h"

@@ -59,7 +59,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
     if (graph::in_world()) flow_.emplace(walk);
   });
   check_same_step(session_, walk, *program_);
-  if (program_->requirements)
+  if (program_->assertions)
     waits_ |= !on_device && !cuda_;  // runtime assertions about CPU tensors may be all that the program does
   scalars_ = walk.scalars;
   if (flow_) given_.resize(walk.leaves.size());

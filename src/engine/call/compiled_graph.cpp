@@ -111,7 +111,7 @@ void CompiledGraph::raise_failed(const std::vector<ChecksPtr>& values, const std
     if (!values.empty() && values[value]) values[value]->raise();
   }
   if (failed != RunChecks::kNone) run->raise(failed);
-  session_.requirements.raise_lost();
+  session_.assertions.raise_lost();
 }
 
 // Stores the new values of arguments that the program did not update in place.

@@ -44,7 +44,7 @@ class CompiledGraph {
   void bind(CallState& call);
   // Computes how this call's results agree in a world. Throws if a result that goes to the CPU differs between ranks.
   void agree(CallState& call);
-  // Registers the runtime assertions of the program's results (Note [Requirements]). Called once the program was
+  // Registers the runtime assertions of the program's results (Note [Runtime assertions]). Called once the program was
   // started.
   void check(CallState& call);
   // Raises the failed assertions of this call and of its arguments on behalf of results on the CPU, which can't raise

@@ -87,7 +87,7 @@ class Pending {
     for (graph::StorageSlot& slot : slots_) slots.push_back(&slot);
     if (!slots.empty()) device::engine().sync(slots, "a call of a program in a file");
   }
-  // Returns the value's buffer. Throws if a runtime assertion that it depends on failed (Note [Requirements]).
+  // Returns the value's buffer. Throws if a runtime assertion that it depends on failed (Note [Runtime assertions]).
   std::shared_ptr<pjrt::Buffer> buffer(size_t index, Session& session) const {
     graph::Value value;
     {

@@ -18,7 +18,7 @@ namespace tpjrt::engine {
 // A scalar argument of a function; monostate is None. Scalars are part of a program's key.
 using PlainScalar = std::variant<std::monostate, int64_t, double, bool>;
 
-// Requirements on an argument of a program: a tensor on `device` of these sizes and strides, or this scalar.
+// Assertions on an argument of a program: a tensor on `device` of these sizes and strides, or this scalar.
 struct ArgumentSpec {
   bool is_tensor = false;
   c10::Device device = c10::kCPU;

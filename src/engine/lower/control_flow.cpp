@@ -19,7 +19,7 @@ using hlo::ElementType;
 using hlo::Type;
 using hlo::Values;
 using ops::Emit;
-using ops::Requirement;
+using ops::Assertion;
 
 graph::TypePtr contiguous_type(const at::Tensor& tensor) {
   return graph::intern_contiguous(tensor.scalar_type(), tensor.sizes());
@@ -89,26 +89,26 @@ Values emit_region(Emit& e, const Subgraph& graph, const Values& operands) {
 
 // Runtime assertions are checked outside of a region, where its values are out of scope. The region returns them after
 // its results.
-Values with_requirements(Values results, const std::vector<Requirement>& required) {
-  for (const Requirement& requirement : required) {
-    results.push_back(requirement.least);
-    results.push_back(requirement.greatest);
+Values with_assertions(Values results, const std::vector<Assertion>& required) {
+  for (const Assertion& assertion : required) {
+    results.push_back(assertion.least);
+    results.push_back(assertion.greatest);
   }
   return results;
 }
 
 // Scalars that satisfy the assertions, for a region that does not run.
-Values passing_values(Emit& e, const std::vector<Requirement>& required) {
+Values passing_values(Emit& e, const std::vector<Assertion>& required) {
   Values values;
-  for (const Requirement& requirement : required) {
-    values.push_back(e.constant(requirement.low, Type{ElementType::kS64, {}}));
-    values.push_back(e.constant(requirement.high - 1, Type{ElementType::kS64, {}}));
+  for (const Assertion& assertion : required) {
+    values.push_back(e.constant(assertion.low, Type{ElementType::kS64, {}}));
+    values.push_back(e.constant(assertion.high - 1, Type{ElementType::kS64, {}}));
   }
   return values;
 }
 
 // Registers the assertions outside of the region. Takes their values from the end of `results`.
-void require_outside(Emit& e, std::vector<Requirement> required, Values& results) {
+void require_outside(Emit& e, std::vector<Assertion> required, Values& results) {
   const size_t first = results.size() - 2 * required.size();
   for (size_t i = 0; i < required.size(); ++i) {
     required[i].least = results[first + 2 * i];
@@ -119,22 +119,22 @@ void require_outside(Emit& e, std::vector<Requirement> required, Values& results
 }
 
 // Returns the assertions of a region. Their values are not used.
-std::vector<Requirement> requirements_of(const Emit& e, const Subgraph& graph, const Values& operands) {
+std::vector<Assertion> assertions_of(const Emit& e, const Subgraph& graph, const Values& operands) {
   Emit scratch("region", e.target());
-  if (!e.has_requirements()) return {};
+  if (!e.has_assertions()) return {};
   Values parameters;
   for (const hlo::Value& operand : operands) parameters.push_back(scratch.parameter(operand.type));
   (void)emit_region(scratch, graph, parameters);
-  return scratch.requirements();
+  return scratch.assertions();
 }
 
 Values emit_while(Emit& e, const CallLowering& lowering, const Values& operands) {
   const Subgraph &condition = lowering.regions[0], &body = lowering.regions[1];
   const auto carried = static_cast<int64_t>(body.results.size());
-  if (!requirements_of(e, condition, operands).empty()) {
+  if (!assertions_of(e, condition, operands).empty()) {
     throw ops::Unsupported("the condition of the loop reads elements whose index is data");
   }
-  const std::vector<Requirement> required = requirements_of(e, body, operands);
+  const std::vector<Assertion> required = assertions_of(e, body, operands);
   Values initial(operands.begin(), operands.begin() + carried);
   const Values none = passing_values(e, required);
   initial.insert(initial.end(), none.begin(), none.end());
@@ -147,8 +147,8 @@ Values emit_while(Emit& e, const CallLowering& lowering, const Values& operands)
       initial, [&](const Values& state) -> Values { return {e.reshape(emit_region(e, condition, all(state))[0], {})}; },
       [&](const Values& state) {
         Values next;
-        const std::vector<Requirement> iteration = e.requiring([&] { next = emit_region(e, body, all(state)); });
-        next = with_requirements(std::move(next), iteration);
+        const std::vector<Assertion> iteration = e.requiring([&] { next = emit_region(e, body, all(state)); });
+        next = with_assertions(std::move(next), iteration);
         for (size_t i = static_cast<size_t>(carried); i < next.size(); i += 2) {
           next[i] = e.minimum(next[i], state[i]);
           next[i + 1] = e.maximum(next[i + 1], state[i + 1]);
@@ -161,16 +161,16 @@ Values emit_while(Emit& e, const CallLowering& lowering, const Values& operands)
 
 Values emit_if(Emit& e, const CallLowering& lowering, const Values& operands) {
   const Values inputs(operands.begin() + 1, operands.end());
-  std::vector<Requirement> required[2];
-  for (size_t i = 0; i < 2; ++i) required[i] = requirements_of(e, lowering.regions[i], inputs);
+  std::vector<Assertion> required[2];
+  for (size_t i = 0; i < 2; ++i) required[i] = assertions_of(e, lowering.regions[i], inputs);
   const auto branch = [&](size_t taken) {
     return [&, taken](const Values&) {
       Values results;
-      const std::vector<Requirement> own =
+      const std::vector<Assertion> own =
           e.requiring([&] { results = emit_region(e, lowering.regions[taken], inputs); });
       for (size_t i = 0; i < 2; ++i) {
         if (i == taken) {
-          results = with_requirements(std::move(results), own);
+          results = with_assertions(std::move(results), own);
         } else {
           const Values values = passing_values(e, required[i]);
           results.insert(results.end(), values.begin(), values.end());

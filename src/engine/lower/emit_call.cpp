@@ -299,7 +299,7 @@ bool requires_of_data(const Signature& signature, c10::ArrayRef<ScalarValue> sca
   Emit e("checks", ops::Target::kCuda);
   e.without_text();
   (void)emit_alone(e, signature, scalars);
-  return !e.requirements().empty();
+  return !e.assertions().empty();
 } catch (const ops::Unsupported&) {
   return true;
 } catch (const std::logic_error&) {  // a faulty rule, which is reported when it is compiled

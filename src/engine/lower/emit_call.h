@@ -35,7 +35,7 @@ hlo::Value derived_key(ops::Emit& e, const hlo::Value& key, int64_t index);
 // It serves to try a call: rules while it is recorded, XLA when it rejects a graph. Throws the rule's exceptions.
 std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, ops::Target target);
 
-// Returns true if the call's program has runtime assertions about its data (Note [Requirements]), or if it can't be
+// Returns true if the call's program has runtime assertions about its data (Note [Runtime assertions]), or if it can't be
 // emitted.
 bool requires_of_data(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars);
 

@@ -111,19 +111,19 @@ bool is_composite(const Signature& signature) {
 
 // Checks the decomposition's runtime assertions outside of the composite.
 static void require_outside(Emit& e, const Values& operands, const hlo::Region& results) {
-  if (!e.has_requirements()) return;
+  if (!e.has_assertions()) return;
   const kernels::Unclaimed unclaimed;
-  std::vector<ops::Requirement> required;
+  std::vector<ops::Assertion> required;
   (void)e.needed([&] {
     required = e.requiring([&] { (void)results(operands); });
     Values extremes;
-    for (const ops::Requirement& requirement : required) {
-      extremes.push_back(requirement.least);
-      extremes.push_back(requirement.greatest);
+    for (const ops::Assertion& assertion : required) {
+      extremes.push_back(assertion.least);
+      extremes.push_back(assertion.greatest);
     }
     return extremes;
   });
-  for (ops::Requirement& requirement : required) e.require(std::move(requirement));
+  for (ops::Assertion& assertion : required) e.require(std::move(assertion));
 }
 
 Values composite(Emit& e, const Signature& signature, const std::string& name,

@@ -3,7 +3,7 @@
 // Note [Composites]: a node is an ATen call with a schema, so its composite follows from the node and is made when the
 // node is emitted, whatever its lowering. The op's name is the composite's. Arguments other than tensors are attributes
 // named as in the schema. Operands are the tensors in the schema's order, then the inputs that vary: scalars and the
-// random key. Runtime assertions of the lowering (Note [Requirements]) stay outside, so that a replacement only
+// random key. Runtime assertions of the lowering (Note [Runtime assertions]) stay outside, so that a replacement only
 // computes the results.
 #pragma once
 

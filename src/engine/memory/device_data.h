@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/lower/program/requirements.h"
+#include "engine/lower/program/assertions.h"
 #include "graph/errors.h"
 #include "graph/node.h"
 #include "pjrt/buffer.h"
@@ -20,7 +20,7 @@ struct DeviceData final : graph::Data {
       : buffer(std::move(buffer)), borrowed(borrowed) {}
   std::shared_ptr<pjrt::Buffer> buffer;
   bool borrowed;  // somebody else owns the memory (Engine::borrow)
-  // Runtime assertions that the values depend on (Note [Requirements]); null: none. Set before the leaf is shared.
+  // Runtime assertions that the values depend on (Note [Runtime assertions]); null: none. Set before the leaf is shared.
   ChecksPtr checks;
   // Which ranks of a world have equal values (Note [Agreement]); null: all.
   std::shared_ptr<const std::vector<uint32_t>> agreement;

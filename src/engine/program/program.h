@@ -42,7 +42,7 @@ struct Program {
   std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
   std::string interpreted;                          // interpreted graphs: how many such runs there are, for explain()
   int64_t predicted_ns = 0;                      // one run with its recording (Note [Tiers]); 0: unknown
-  RequirementList requirements;                  // null: none
+  AssertionList assertions;                  // null: none
   std::shared_ptr<const Sources> sources;        // of its results; null for interpreted graphs
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, implementation) -> count
   std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, CPU kernel that the program calls) -> count

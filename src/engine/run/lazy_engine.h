@@ -145,7 +145,7 @@ class LazyEngine final : public device::Engine {
   // Like borrow(), while the runtime reads the memory. The tensor keeps its memory.
   graph::Value lend(const at::Tensor& dense, c10::DeviceIndex device);
   // Raises a failed assertion that the leaf's values depend on, or one that no value carries any more (Note
-  // [Requirements]).
+  // [Runtime assertions]).
   void raise_failed(const graph::Value& leaf);
   // Returns the tensor of host_view() for a leaf that is ready.
   at::Tensor host_tensor(const graph::Node& leaf, size_t rank = 0);

@@ -257,7 +257,7 @@ void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
   }
 }
 
-// Returns the assertions that each result of the walk depends on (Note [Requirements]); empty: none for all. `sources`:
+// Returns the assertions that each result of the walk depends on (Note [Runtime assertions]); empty: none for all. `sources`:
 // null if the walk has no program, whose assertions are then those of `calls`.
 std::vector<ChecksPtr> checks_of(const graph::Walk& walk, const Sources* sources, const std::shared_ptr<RunChecks>& run,
                                  const std::vector<uint32_t>& calls = {}) {

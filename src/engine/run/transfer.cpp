@@ -118,7 +118,7 @@ graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) 
 
 void LazyEngine::raise_failed(const graph::Value& leaf) {
   if (const ChecksPtr& checks = data_of(*leaf.node).checks) checks->raise();
-  session_.requirements.raise_lost();
+  session_.assertions.raise_lost();
 }
 
 at::Tensor LazyEngine::host_view(const graph::Value& leaf, size_t rank) {
@@ -163,7 +163,7 @@ at::Tensor LazyEngine::host_tensor(const graph::Node& leaf, size_t rank) {
 void LazyEngine::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {
   check_process();
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
-  const bool is_sound = !data_of(*leaf.node).checks && !session_.requirements.any();
+  const bool is_sound = !data_of(*leaf.node).checks && !session_.assertions.any();
   if (is_sound && buffer->is_seen() && session_.client().is_host_memory()) {  // nothing to wait for
     RECORD_FUNCTION("pjrt::copy_to_host", {});
     std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));

@@ -77,8 +77,8 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
       throw_failure(program, error, consequence);
     }
   }
-  if (program.requirements) {
-    launch.run = session.requirements.started(program.requirements, launch.results.back(), std::move(launch.run));
+  if (program.assertions) {
+    launch.run = session.assertions.started(program.assertions, launch.results.back(), std::move(launch.run));
   }
   if (!program.collectives.empty()) session.metrics.count(program.collectives);
   session.metrics.executions++;

@@ -185,19 +185,19 @@ std::shared_ptr<PendingCompile> Programs::prepare(const graph::Walk& walk, bool 
   {
     const bool knows = !keeps_composites(walk) || knows_composites(client);
     const kernels::Claiming claiming(client, with_defaults);
-    emitted = emit_program(walk, program.slots, /*with_requirements=*/true, session_.target(), knows);
+    emitted = emit_program(walk, program.slots, /*with_assertions=*/true, session_.target(), knows);
     program.composites = claiming.all_done();
     pending->default_kernels = claiming.defaults();
     program.kernels = std::move(emitted.kernels);
   }
   if (listener_) listener_(graph::print(walk.results), emitted.text);
-  if (!emitted.requirements.empty()) {
-    program.requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
+  if (!emitted.assertions.empty()) {
+    program.assertions = std::make_shared<const std::vector<ProgramAssertion>>(std::move(emitted.assertions));
   }
   std::vector<uint32_t> calls;
-  for (const ProgramRequirement& requirement :
-       program.requirements ? *program.requirements : std::vector<ProgramRequirement>())
-    calls.push_back(requirement.call);
+  for (const ProgramAssertion& assertion :
+       program.assertions ? *program.assertions : std::vector<ProgramAssertion>())
+    calls.push_back(assertion.call);
   program.sources = std::make_shared<const Sources>(walk, calls);
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
@@ -276,7 +276,7 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
       graph::walk_trace(results, {}, {}, walk);  // placeholders included
     }
     std::vector<ScalarSlot> slots = cache_.slots_for(walk);
-    text = emit_program(walk, slots, /*with_requirements=*/false, target, knows_composites).text;
+    text = emit_program(walk, slots, /*with_assertions=*/false, target, knows_composites).text;
   });
   return text;
 }
@@ -299,12 +299,12 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
   for (const graph::ScalarValue& number : walk.scalars) slots.push_back({number});
   const auto emit = [&](std::string platform, ops::Target target) {
     EmittedProgram emitted =
-        emit_program(walk, slots, /*with_requirements=*/true, target, /*knows_composites=*/true, Interface::kExported);
+        emit_program(walk, slots, /*with_assertions=*/true, target, /*knows_composites=*/true, Interface::kExported);
     ExportedText exported{std::move(platform),
                           hlo::without_locations(emitted.text),
                           emitted.draws,
                           std::move(emitted.unchanged),
-                          std::move(emitted.requirements),
+                          std::move(emitted.assertions),
                           {},
                           {}};
     if (exported.platform != "any") exported.options = compile_options(target, 0, traits_of(walk, exported.text));
@@ -325,7 +325,7 @@ void Programs::tell(const graph::Walk& walk) {
   std::vector<ScalarSlot> slots = cache_.slots_for(walk);
   const bool knows = !keeps_composites(walk) || knows_composites(client);
   const kernels::Claiming claiming(client);
-  run_listener_(emit_program(walk, slots, /*with_requirements=*/true, session_.target(), knows).text);
+  run_listener_(emit_program(walk, slots, /*with_assertions=*/true, session_.target(), knows).text);
 }
 
 void Programs::set_run_listener(RunListener listener) {

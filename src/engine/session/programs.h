@@ -39,7 +39,7 @@ struct ExportedText {
   std::string text;
   bool draws = false;
   std::vector<uint32_t> unchanged;
-  std::vector<ProgramRequirement> requirements;
+  std::vector<ProgramAssertion> assertions;
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, implementation) -> count
   pjrt::CompileOptions options;
 };

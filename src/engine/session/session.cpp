@@ -365,7 +365,7 @@ void Session::wait(const device::Moment& moment) {
       for (const auto& queue : queues_) (void)queue->tell_of_lacking();  // some ran past `moment`
       throw;
     }
-    requirements.raise_untold();
+    assertions.raise_untold();
   });
 }
 

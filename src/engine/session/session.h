@@ -23,7 +23,7 @@
 #include "device/services/location.h"
 #include "engine/log/metrics.h"
 #include "engine/log/run_log.h"
-#include "engine/lower/program/requirements.h"
+#include "engine/lower/program/assertions.h"
 #include "engine/program/compiler.h"
 #include "engine/program/progress.h"
 #include "engine/program/xla_options.h"
@@ -118,7 +118,7 @@ class Session {
 
   Programs programs{*this};  // guarded by the lock
   Metrics metrics;
-  Requirements requirements;
+  Assertions assertions;
   RunLog run_log;
   // Returns the user's line if the run log is on. Call it before the GIL is released.
   device::Location logged_location() const { return run_log.is_on() ? device::user_location() : device::Location{}; }

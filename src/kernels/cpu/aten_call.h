@@ -5,7 +5,7 @@
 // on the program's buffers, so it cuts no graph and copies nothing to the host. The call's text is an attribute of
 // the custom call, so a program's text describes all that it does. A process that runs a program has emitted its
 // text, and so has kept its calls here; equal texts mean equal calls. An exception of a kernel is kept by number: the
-// program goes on with NaN, and the exception itself is raised when results are read (Note [Requirements]).
+// program goes on with NaN, and the exception itself is raised when results are read (Note [Runtime assertions]).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -19,7 +19,7 @@ Values require_zero(Emit& e, const Call& c) {
   const Value given = c.tensor("violations"), result = c.tensor("result");
   std::string message = c.string("message");
   const int64_t n = given.type.elements();
-  if (message.empty() || n == 0 || !e.has_requirements()) return {result};
+  if (message.empty() || n == 0 || !e.has_assertions()) return {result};
   const Type words{ElementType::kS64, {n}}, word{ElementType::kS64, {}};
   const Value values = e.reshape(e.convert(given, words.element), {n}), order = e.iota(words, 0);
   const Value is_first = [&] {
@@ -31,7 +31,7 @@ Values require_zero(Emit& e, const Call& c) {
   Value violation = e.unary("abs", at_first(values));
   if (message.find(kIndexOfViolation) != message.npos)  // packs both into one integer
     violation = e.add(violation, e.mul(at_first(order), e.constant(kViolations, word)));
-  e.require(Requirement{violation, violation, 0, 1, std::move(message), raised_by(c.string("error"))});
+  e.require(Assertion{violation, violation, 0, 1, std::move(message), raised_by(c.string("error"))});
   return {result};
 }
 

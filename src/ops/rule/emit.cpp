@@ -275,7 +275,7 @@ Values Emit::call_kernel(std::string_view name, const Values& operands, const st
   return custom_call(name, operands, results, about);
 }
 
-// --- requirements ---------------------------------------------------------------------------------------------------
+// --- assertions ---------------------------------------------------------------------------------------------------
 
 Raises raised_by(std::string_view python_type) {
   if (python_type == "IndexError") return Raises::kIndexError;
@@ -291,13 +291,13 @@ void Emit::require(const Value& integers, int64_t low, int64_t high, std::string
   Value x = convert(integers, word.element);
   Dims all;
   for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
-  requirements_.push_back({reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message),
+  assertions_.push_back({reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message),
                            index_error ? Raises::kIndexError : Raises::kRuntimeError});
 }
 
 void Emit::require_nothing_thrown(const Value& number) {
   if (requires_)
-    requirements_.push_back(
+    assertions_.push_back(
         {.least = number, .greatest = number, .low = 0, .high = 1, .message = "", .raises = Raises::kThrown});
 }
 
@@ -307,13 +307,13 @@ void Emit::require_all(const Value& predicates, std::string message, bool linalg
   for (int64_t d = 0; d < predicates.rank(); ++d) all.push_back(d);
   const Value holds = convert(predicates, ElementType::kS32);
   require(reduce("minimum", holds, ones({holds.element(), {}}), all), 1, 2, std::move(message), /*index_error=*/false);
-  if (linalg_error) requirements_.back().raises = Raises::kLinAlgError;
+  if (linalg_error) assertions_.back().raises = Raises::kLinAlgError;
 }
 
-std::vector<Requirement> Emit::requiring(const std::function<void()>& emit) {
-  std::vector<Requirement> before = std::exchange(requirements_, {});
+std::vector<Assertion> Emit::requiring(const std::function<void()>& emit) {
+  std::vector<Assertion> before = std::exchange(assertions_, {});
   emit();
-  return std::exchange(requirements_, std::move(before));
+  return std::exchange(assertions_, std::move(before));
 }
 
 void Emit::require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error) {

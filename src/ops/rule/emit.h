@@ -24,9 +24,9 @@ enum class Raises : uint8_t {
 };
 Raises raised_by(std::string_view python_type);  // kRuntimeError for types that are not listed
 
-// A runtime assertion about data that only the program sees (Note [Requirements],
-// engine/lower/program/requirements.h): the integers of a value are in [low, high).
-struct Requirement {
+// A runtime assertion about data that only the program sees (Note [Runtime assertions],
+// engine/lower/program/assertions.h): the integers of a value are in [low, high).
+struct Assertion {
   Value least, greatest;  // 0-d, s64
   int64_t low = 0, high = 0;
   std::string message;  // the CPU's words, with {} for the integer outside
@@ -170,7 +170,7 @@ class Emit : public hlo::Builder {
   void set_op(std::string_view name) { op_ = name; }                            // the op that is being emitted
   const KernelCalls& kernel_calls() const { return kernel_calls_; }
 
-  // --- requirements -------------------------------------------------------------------------------------------------
+  // --- assertions -------------------------------------------------------------------------------------------------
   // Assertions are only for user input that the CPU's kernel checks too.
   void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);
   // Raises a RuntimeError, or a LinAlgError, if one of these predicates is false.
@@ -179,13 +179,13 @@ class Emit : public hlo::Builder {
   void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
   // Raises the exception that a kernel threw. `number` is its number, or 0 for none.
   void require_nothing_thrown(const Value& number);
-  void require(Requirement requirement) { requirements_.push_back(std::move(requirement)); }
-  const std::vector<Requirement>& requirements() const { return requirements_; }
-  void without_requirements() { requires_ = false; }
-  bool has_requirements() const { return requires_; }
+  void require(Assertion assertion) { assertions_.push_back(std::move(assertion)); }
+  const std::vector<Assertion>& assertions() const { return assertions_; }
+  void without_assertions() { requires_ = false; }
+  bool has_assertions() const { return requires_; }
   // Returns the assertions that `emit` makes, which this emitter forgets. For regions, whose values mean nothing
   // outside.
-  std::vector<Requirement> requiring(const std::function<void()>& emit);
+  std::vector<Assertion> requiring(const std::function<void()>& emit);
 
   // Returns the state of a random key after the draws so far; at first the key itself.
   Value& drawn_from(const Value& key) { return drawn_.try_emplace(key.id, key).first->second; }
@@ -195,7 +195,7 @@ class Emit : public hlo::Builder {
 
   Target target_;
   const BackendLowerings* backend_;
-  std::vector<Requirement> requirements_;
+  std::vector<Assertion> assertions_;
   bool requires_ = true, images_last_ = false;
   Overwrites overwrites_ = Overwrites::kNothingRead;
   graph::Precisions precisions_;

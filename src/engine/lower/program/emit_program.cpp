@@ -230,22 +230,22 @@ std::vector<int> processes_of(const graph::Walk& walk) {
 
 Value extremes(Emit& e) {
   Values words;
-  for (const ops::Requirement& requirement : e.requirements()) {
-    words.push_back(e.reshape(requirement.least, {1}));
-    words.push_back(e.reshape(requirement.greatest, {1}));
+  for (const ops::Assertion& assertion : e.assertions()) {
+    words.push_back(e.reshape(assertion.least, {1}));
+    words.push_back(e.reshape(assertion.greatest, {1}));
   }
   return e.concatenate(words, 0);
 }
 
 }  // namespace
 
-EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& slots, bool with_requirements,
+EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& slots, bool with_assertions,
                             ops::Target target, bool knows_composites, Interface interface) {
   Emit e("graph", target);
   std::vector<int> processes = processes_of(walk);
   e.set_replicas(static_cast<int64_t>(processes.empty() ? graph::world_size().load() : processes.size()));
   if (auto* claiming = kernels::Claiming::current()) claiming->begin();
-  if (!with_requirements) e.without_requirements();
+  if (!with_assertions) e.without_assertions();
   if (!knows_composites) e.set_composites_as_calls();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
   const Orders orders = orders_of(walk, arguments, places, target, interface);
@@ -271,7 +271,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
   const auto lowered = [&](const graph::Value& value) -> const Value& {
     return value.node->is_leaf() ? leaves[value.node->local] : done[value.node->local][value.index];
   };
-  std::vector<ProgramRequirement> requirements;
+  std::vector<ProgramAssertion> assertions;
   size_t slot = 0;
   std::vector<char> pins(slots.size(), 0);
   const std::vector<ops::Overwrites> overwrites =
@@ -294,8 +294,8 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
       scalars.resize(scalars.size() - 2);
     }
     done[node->local] = emit_call(e, signature, operands, scalars, key);
-    for (size_t i = requirements.size(); i < e.requirements().size(); ++i) {
-      requirements.push_back(program_requirement(e.requirements()[i], *node));
+    for (size_t i = assertions.size(); i < e.assertions().size(); ++i) {
+      assertions.push_back(program_assertion(e.assertions()[i], *node));
     }
     e.set_location("", 0);
   }
@@ -306,7 +306,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
     slots[i].pinned = true;
     slots[i].promoted = false;
   }
-  if (again) return emit_program(walk, slots, with_requirements, target, knows_composites, interface);
+  if (again) return emit_program(walk, slots, with_assertions, target, knows_composites, interface);
   Values values, results;
   std::vector<Dims> result_orders;
   for (size_t i = 0; i < walk.results.size(); ++i) {
@@ -332,13 +332,13 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
     e.alias(next, static_cast<int64_t>(results.size()));
     results.push_back(keys.next());
   }
-  if (!requirements.empty()) results.push_back(extremes(e));
+  if (!assertions.empty()) results.push_back(extremes(e));
   result_orders.resize(results.size());
   return {ops::with_stored_values(e.finish(results, result_orders), target, e.images_last()),
           std::move(processes),
           draws,
           std::move(unchanged),
-          std::move(requirements),
+          std::move(assertions),
           e.kernel_calls()};
 }
 

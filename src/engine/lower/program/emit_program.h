@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/lower/program/scalar_slot.h"
-#include "engine/lower/program/requirements.h"
+#include "engine/lower/program/assertions.h"
 #include "graph/fingerprint/walk.h"
 #include "ops/rule/target.h"
 
@@ -19,7 +19,7 @@ struct EmittedProgram {
   std::vector<int> processes;                    // those that run it together; empty: this one alone, or a world
   bool draws = false;                            // exported: it has a random state
   std::vector<uint32_t> unchanged;               // exported: results that update a leaf with its own value
-  std::vector<ProgramRequirement> requirements;  // if any, an additional result holds their extremes
+  std::vector<ProgramAssertion> assertions;  // if any, an additional result holds their extremes
   std::map<std::pair<std::string, std::string>, uint32_t>
       kernels;  // (op, CPU kernel that the program calls) -> number of calls
 };
@@ -33,7 +33,7 @@ enum class Interface : uint8_t { kOwn, kExported };
 // Emits the program. `slots` says which scalars are arguments. Scalars that a rule pinned are marked in it; they must
 // not be promoted, so the caller emits the text again. Without assertions, the module is the user's function and no
 // more. `knows_composites`: the compiler accepts composites; otherwise calls replace them.
-EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& slots, bool with_requirements,
+EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& slots, bool with_assertions,
                             ops::Target target, bool knows_composites = true, Interface interface = Interface::kOwn);
 
 }  // namespace tpjrt::engine

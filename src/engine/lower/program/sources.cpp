@@ -104,16 +104,16 @@ Sources::Sources(const graph::Walk& walk, const std::vector<uint32_t>& calls) : 
     }
   }
   for (const graph::Value& result : walk.results) results_.push_back(of(result));
-  auto order = std::make_shared<RequirementOrder>();
+  auto order = std::make_shared<AssertionOrder>();
   order->calls = calls;
   order->first = leaves_;
   for (const uint32_t call : calls) order->bits.push_back(of_call[call][0]);
   order_ = std::move(order);
-  name_requirements();
+  name_assertions();
 }
 
-void Sources::name_requirements() {
-  requirements_.assign(results_.size(), nullptr);
+void Sources::name_assertions() {
+  assertions_.assign(results_.size(), nullptr);
   std::map<std::vector<uint32_t>, std::shared_ptr<const std::vector<uint32_t>>> known;
   const size_t count = order_->calls.size();
   for (size_t r = 0; r < results_.size() && count > 0; ++r) {
@@ -124,14 +124,14 @@ void Sources::name_requirements() {
     if (which.empty()) continue;
     auto& one = known[which];
     if (!one) one = std::make_shared<const std::vector<uint32_t>>(which);
-    requirements_[r] = one;
+    assertions_[r] = one;
   }
 }
 
 void Sources::add_to_all(size_t place) {
   const Bits added = results_[place];
   for (Bits& bits : results_) join(bits, added);
-  name_requirements();
+  name_assertions();
 }
 
 std::vector<ChecksPtr> Sources::checks(const std::vector<ChecksPtr>& leaves,
@@ -156,7 +156,7 @@ std::vector<ChecksPtr> Sources::checks(const std::vector<ChecksPtr>& leaves,
   std::map<Key, ChecksPtr> known;
   std::map<const void*, std::shared_ptr<const Check>> own;
   for (size_t r = 0; r < results_.size(); ++r) {
-    Key key{{}, run ? requirements_[r].get() : nullptr};
+    Key key{{}, run ? assertions_[r].get() : nullptr};
     for (size_t g = 0; g < groups.size(); ++g) {
       if (reaches(g, results_[r])) key.first.push_back(g);
     }
@@ -172,7 +172,7 @@ std::vector<ChecksPtr> Sources::checks(const std::vector<ChecksPtr>& leaves,
       std::ranges::sort(all, {}, [](const auto& check) { return check->run().number(); });
       if (key.second) {
         std::shared_ptr<const Check>& check = own[key.second];
-        if (!check) check = Check::make(run, requirements_[r]);
+        if (!check) check = Check::make(run, assertions_[r]);
         all.push_back(check);
       }
       checks = std::make_shared<const Checks>(std::move(all));

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/lower/program/requirements.h"
+#include "engine/lower/program/assertions.h"
 #include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
@@ -24,12 +24,12 @@ class Sources {
 
  private:
   using Bits = std::vector<uint64_t>;
-  void name_requirements();
+  void name_assertions();
   size_t leaves_ = 0, words_ = 0;
-  std::vector<Bits> results_;  // leaves, then requirements
-  std::shared_ptr<const RequirementOrder> order_;
+  std::vector<Bits> results_;  // leaves, then assertions
+  std::shared_ptr<const AssertionOrder> order_;
   // By result; equal lists are shared. Null: none.
-  std::vector<std::shared_ptr<const std::vector<uint32_t>>> requirements_;
+  std::vector<std::shared_ptr<const std::vector<uint32_t>>> assertions_;
 };
 
 }  // namespace tpjrt::engine

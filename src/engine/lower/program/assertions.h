@@ -1,7 +1,7 @@
 // Runtime assertions of programs about their data, such as an index in range.
 //
-// Note [Requirements]: eager CPU checks an index before it uses it. A program can't stop, and a check before its start
-// would be a sync for every index. So a rule states an assertion (ops::Requirement), and the program returns the least
+// Note [Runtime assertions]: eager CPU checks an index before it uses it. A program can't stop, and a check before its start
+// would be a sync for every index. So a rule states an assertion (ops::Assertion), and the program returns the least
 // and the greatest of the integers in question as one more result. An error belongs to the values that were computed
 // from the call. Every read of such a value raises it, with the op and the user's line, and so does every read of a
 // value computed from it later, until the value is overwritten completely. Other values are unaffected. If no value
@@ -28,7 +28,7 @@
 namespace tpjrt::engine {
 
 // One assertion of a program. Its two integers have its index in the program's last result.
-struct ProgramRequirement {
+struct ProgramAssertion {
   int64_t low = 0, high = 0;
   std::string message;
   ops::Raises raises = ops::Raises::kRuntimeError;
@@ -36,16 +36,16 @@ struct ProgramRequirement {
   int line = 0;
   uint32_t call = 0;  // the call that asserts: its index in the walk that the program was made from
 };
-using RequirementList = std::shared_ptr<const std::vector<ProgramRequirement>>;
+using AssertionList = std::shared_ptr<const std::vector<ProgramAssertion>>;
 
-ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Node& call);
+ProgramAssertion program_assertion(const ops::Assertion& assertion, const graph::Node& call);
 
 class Check;
 class Checks;
 using ChecksPtr = std::shared_ptr<const Checks>;  // assertions that a value depends on; null: none
 
 // The dependencies between the assertions of one graph.
-struct RequirementOrder {
+struct AssertionOrder {
   std::vector<uint32_t> calls;              // for each assertion its call
   std::vector<std::vector<uint64_t>> bits;  // for each, bits of its call's leaves and assertions
   size_t first = 0;                         // the bit of the first assertion
@@ -55,7 +55,7 @@ struct RequirementOrder {
 
 // Dependencies between the mistakes of a run.
 struct Follows {
-  std::shared_ptr<const RequirementOrder> within;
+  std::shared_ptr<const AssertionOrder> within;
   std::vector<std::vector<ChecksPtr>>
       earlier;  // for each assertion, the checks of earlier runs that its call depends on; empty: none
 };
@@ -68,7 +68,7 @@ class RunChecks {
   uint64_t number() const { return number_; }
   // Appends assertions. `extremes`: the least and the greatest integer of each, s64. Their numbers follow those added
   // before.
-  void add(RequirementList list, std::shared_ptr<pjrt::Buffer> extremes);
+  void add(AssertionList list, std::shared_ptr<pjrt::Buffer> extremes);
   size_t size() const;
   // Returns true if all programs have ended. Never waits.
   bool is_done();
@@ -79,29 +79,29 @@ class RunChecks {
   uint32_t first_failed();
   uint32_t first_failed(const std::vector<uint32_t>& which);
   // Raises the error of a failed assertion, which then counts as reported.
-  [[noreturn]] void raise(uint32_t requirement);
+  [[noreturn]] void raise(uint32_t assertion);
   // Returns the first failed and unreported assertion that follows from no other mistake. With `only_lost`, it skips
   // assertions that some value still carries.
   uint32_t first_untold(bool only_lost);
   void set_all_told();
   // Records that the values have their checks: from now on an assertion that no value carries is lost.
   void set_settled(Follows follows);
-  std::string text(uint32_t requirement);
+  std::string text(uint32_t assertion);
 
  private:
   friend class Check;
   struct Part {
-    RequirementList list;
+    AssertionList list;
     std::shared_ptr<pjrt::Buffer> extremes;  // null once evaluated
     size_t first;                            // the number of the list's first
   };
   struct Failure {
-    uint32_t requirement;
+    uint32_t assertion;
     std::exception_ptr error;
     bool told = false;
   };
   void look(bool waits);                     // call under lock_
-  bool is_of_another(uint32_t requirement);  // likewise
+  bool is_of_another(uint32_t assertion);  // likewise
   const uint64_t number_;
   mutable std::mutex lock_;
   std::vector<Part> parts_;
@@ -148,10 +148,10 @@ class Checks {
 };
 
 // The runs whose failures may be unreported. Thread-safe.
-class Requirements {
+class Assertions {
  public:
   // Registers a program that was started. `run`: the run that it is part of; null: a new one.
-  std::shared_ptr<RunChecks> started(RequirementList list, std::shared_ptr<pjrt::Buffer> extremes,
+  std::shared_ptr<RunChecks> started(AssertionList list, std::shared_ptr<pjrt::Buffer> extremes,
                                      std::shared_ptr<RunChecks> run);
   // Returns true if some run may have unreported failures.
   bool any() const { return any_; }

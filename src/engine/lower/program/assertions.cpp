@@ -1,5 +1,5 @@
 // Evaluates runtime assertions after programs have run.
-#include "engine/lower/program/requirements.h"
+#include "engine/lower/program/assertions.h"
 
 #include <c10/util/Exception.h>
 
@@ -16,7 +16,7 @@ using ops::Raises;
 // A loop without a read keeps at most this many runs. The oldest have long finished.
 constexpr size_t kMostPending = 256;
 
-std::exception_ptr error_of(const ProgramRequirement& failed, int64_t value) {
+std::exception_ptr error_of(const ProgramAssertion& failed, int64_t value) {
   if (failed.raises == Raises::kThrown) return kernels::thrown(value);
   std::string text = failed.message;
   if (const size_t at = text.find(ops::kIndexOfViolation); at != text.npos) {
@@ -73,20 +73,20 @@ std::vector<int64_t> extremes_in(const pjrt::Buffer& buffer, size_t count) {
 
 }  // namespace
 
-ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Node& call) {
+ProgramAssertion program_assertion(const ops::Assertion& assertion, const graph::Node& call) {
   const graph::Signature& signature = *call.signature;
   const bool is_assertion = signature.name == "torch_pjrt::require_zero";
-  return {requirement.low,
-          requirement.high,
-          requirement.message,
-          requirement.raises,
+  return {assertion.low,
+          assertion.high,
+          assertion.message,
+          assertion.raises,
           is_assertion ? "assertion" : signature.name,
           signature.file,
           signature.line,
           call.local};
 }
 
-bool RequirementOrder::comes_of(uint32_t second, uint32_t one) const {
+bool AssertionOrder::comes_of(uint32_t second, uint32_t one) const {
   if (calls[one] == calls[second]) return one < second;
   const size_t bit = first + one;
   return (bits[second][bit / 64] >> bit % 64 & 1) != 0;
@@ -98,7 +98,7 @@ RunChecks::RunChecks()
         return ++last;
       }()) {}
 
-void RunChecks::add(RequirementList list, std::shared_ptr<pjrt::Buffer> extremes) {
+void RunChecks::add(AssertionList list, std::shared_ptr<pjrt::Buffer> extremes) {
   const std::lock_guard guard(lock_);
   const size_t count = list->size();
   parts_.push_back({std::move(list), std::move(extremes), size_});
@@ -118,11 +118,11 @@ void RunChecks::look(bool waits) {
     const std::vector<int64_t> extremes = extremes_in(*part.extremes, part.list->size());
     part.extremes.reset();
     for (size_t i = 0; 2 * i < extremes.size(); ++i) {
-      const ProgramRequirement& requirement = (*part.list)[i];
+      const ProgramAssertion& assertion = (*part.list)[i];
       const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];
-      if (greatest < requirement.high && least >= requirement.low) continue;
+      if (greatest < assertion.high && least >= assertion.low) continue;
       failures_.push_back({static_cast<uint32_t>(part.first + i),
-                           error_of(requirement, greatest >= requirement.high ? greatest : least)});
+                           error_of(assertion, greatest >= assertion.high ? greatest : least)});
     }
   }
 }
@@ -142,24 +142,24 @@ bool RunChecks::any_failed() {
 uint32_t RunChecks::first_failed() {
   const std::lock_guard guard(lock_);
   look(/*waits=*/true);
-  return failures_.empty() ? kNone : failures_.front().requirement;
+  return failures_.empty() ? kNone : failures_.front().assertion;
 }
 
 uint32_t RunChecks::first_failed(const std::vector<uint32_t>& which) {
   const std::lock_guard guard(lock_);
   look(/*waits=*/true);
   for (const Failure& failure : failures_) {
-    if (std::ranges::binary_search(which, failure.requirement)) return failure.requirement;
+    if (std::ranges::binary_search(which, failure.assertion)) return failure.assertion;
   }
   return kNone;
 }
 
-void RunChecks::raise(uint32_t requirement) {
+void RunChecks::raise(uint32_t assertion) {
   std::exception_ptr error;
   {
     const std::lock_guard guard(lock_);
     for (Failure& failure : failures_) {
-      if (failure.requirement != requirement) continue;
+      if (failure.assertion != assertion) continue;
       failure.told = true;
       error = failure.error;
     }
@@ -173,28 +173,28 @@ void RunChecks::set_settled(Follows follows) {
   follows_ = std::move(follows);
 }
 
-bool RunChecks::is_of_another(uint32_t requirement) {
+bool RunChecks::is_of_another(uint32_t assertion) {
   if (!follows_.within) return false;
   const auto causes_it = [&](const Failure& failure) {
-    return follows_.within->comes_of(requirement, failure.requirement);
+    return follows_.within->comes_of(assertion, failure.assertion);
   };
   if (std::ranges::any_of(failures_, causes_it)) return true;
-  return !follows_.earlier.empty() && std::ranges::any_of(follows_.earlier.at(requirement),
+  return !follows_.earlier.empty() && std::ranges::any_of(follows_.earlier.at(assertion),
                                                           [](const ChecksPtr& rest) { return rest->have_failed(); });
 }
 
 uint32_t RunChecks::first_untold(bool only_lost) {
   const std::lock_guard guard(lock_);
   if (only_lost && !settled_) return kNone;
-  const auto is_held = [&](uint32_t requirement) {
+  const auto is_held = [&](uint32_t assertion) {
     return std::ranges::any_of(held_, [&](const std::weak_ptr<const Check>& held) {
       const std::shared_ptr<const Check> check = held.lock();
-      return check && std::ranges::binary_search(check->which(), requirement);
+      return check && std::ranges::binary_search(check->which(), assertion);
     });
   };
   for (const Failure& failure : failures_) {
-    if (failure.told || (only_lost && is_held(failure.requirement))) continue;
-    if (!is_of_another(failure.requirement)) return failure.requirement;
+    if (failure.told || (only_lost && is_held(failure.assertion))) continue;
+    if (!is_of_another(failure.assertion)) return failure.assertion;
   }
   return kNone;
 }
@@ -204,10 +204,10 @@ void RunChecks::set_all_told() {
   for (Failure& failure : failures_) failure.told = true;
 }
 
-std::string RunChecks::text(uint32_t requirement) {
+std::string RunChecks::text(uint32_t assertion) {
   const std::lock_guard guard(lock_);
   for (const Failure& failure : failures_) {
-    if (failure.requirement == requirement) return text_of(failure.error);
+    if (failure.assertion == assertion) return text_of(failure.error);
   }
   return {};
 }
@@ -243,7 +243,7 @@ void Checks::raise() const {
   passed_.store(true, std::memory_order_release);
 }
 
-std::shared_ptr<RunChecks> Requirements::started(RequirementList list, std::shared_ptr<pjrt::Buffer> extremes,
+std::shared_ptr<RunChecks> Assertions::started(AssertionList list, std::shared_ptr<pjrt::Buffer> extremes,
                                                  std::shared_ptr<RunChecks> run) {
   const std::lock_guard guard(lock_);
   if (!run) run = std::make_shared<RunChecks>();
@@ -258,7 +258,7 @@ std::shared_ptr<RunChecks> Requirements::started(RequirementList list, std::shar
   return run;
 }
 
-void Requirements::sort_out() {
+void Assertions::sort_out() {
   while (!pending_.empty() && pending_.front()->is_done()) {  // programs end in the order of their start
     if (pending_.front()->any_failed()) failed_.push_back(pending_.front());
     pending_.pop_front();
@@ -267,7 +267,7 @@ void Requirements::sort_out() {
   any_ = !pending_.empty() || !failed_.empty();
 }
 
-void Requirements::raise(bool only_lost) {
+void Assertions::raise(bool only_lost) {
   if (!any_) return;
   std::shared_ptr<RunChecks> run;
   uint32_t lost = RunChecks::kNone;
@@ -285,7 +285,7 @@ void Requirements::raise(bool only_lost) {
   run->raise(lost);
 }
 
-std::vector<std::string> Requirements::untold() {
+std::vector<std::string> Assertions::untold() {
   const std::lock_guard guard(lock_);
   sort_out();
   std::vector<std::string> texts;
