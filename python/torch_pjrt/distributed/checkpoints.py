@@ -205,7 +205,7 @@ def _distribute_wholes(of_states: Any) -> None:
 
 def _promise_wholes(of_states: Any) -> None:
     """Patches ``StateDictOptions(full_state_dict=True)``, which gathers shards into replicas and copies these to the
-    host. DTensor states that the replicas are equal (Note [Agreement])."""
+    host. DTensor states that the replicas are equal (Note [Replication analysis])."""
     inner = of_states._iterate_state_dict
 
     class Promised:

@@ -68,7 +68,7 @@ class Engine {
   // Returns a CPU tensor with the leaf's form. It must not be written: it may be the device's own memory. `rank`
   // selects the rank of a world.
   virtual at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) = 0;
-  // Note [Agreement]: returns whether the ranks of a world are known to have equal values of this leaf. May wait for
+  // Note [Replication analysis]: returns whether the ranks of a world are known to have equal values of this leaf. May wait for
   // the values.
   virtual bool is_same_on_all_ranks(const graph::Value& leaf) = 0;
   // Runs a call on leaves immediately, with the kernel that would run it later, if the values exist in the host's

@@ -31,7 +31,7 @@ at::Tensor broadcast(const at::Tensor& input, int64_t source, const Groups& grou
 // Returns a 0-d int64 tensor that is values[rank] on each rank.
 at::Tensor per_rank(std::vector<int64_t> values);
 // Returns the same values with the caller's promise that they are equal on all ranks, which a read verifies
-// (Note [Agreement]).
+// (Note [Replication analysis]).
 at::Tensor promised_equal(const at::Tensor& input);
 
 // Registers these as the functional collectives (_c10d_functional::*) of the device's tensors.

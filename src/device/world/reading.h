@@ -1,5 +1,5 @@
-// Reading in a world, where a tensor has a value for each rank and the host needs one (Note [Agreement],
-// agreement.h).
+// Reading in a world, where a tensor has a value for each rank and the host needs one (Note [Replication analysis],
+// replication.h).
 //
 // Every function that copies a tensor's values to the host calls these, so a program sees one rank's values only if
 // it names the rank (values_of_rank).

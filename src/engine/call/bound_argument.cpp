@@ -23,7 +23,7 @@ graph::NodePtr CallState::leaf_of_result(graph::TypePtr form, std::shared_ptr<pj
                                          size_t result) const {
   graph::NodePtr leaf = leaf_of(form, std::move(buffer));
   auto& data = static_cast<DeviceData&>(*leaf->data);
-  if (agreed != nullptr) data.agreement = (*agreed)[result];
+  if (replicated != nullptr) data.replication = (*replicated)[result];
   if (checks != nullptr) data.checks = (*checks)[result];
   return leaf;
 }
@@ -55,7 +55,7 @@ class Constant final : public BoundArgument {
     call.any_checks |= data.checks != nullptr;
     return *data.buffer;
   }
-  Agreement agreement() const override { return data_of(*leaf_).agreement; }
+  Replication replication() const override { return data_of(*leaf_).replication; }
   ChecksPtr checks() const override { return data_of(*leaf_).checks; }
   void update(CallState& /*call*/, std::shared_ptr<pjrt::Buffer>& /*output*/) override {
     throw graph::InternalError("a constant of a compiled graph has a new value");

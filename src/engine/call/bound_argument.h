@@ -16,7 +16,7 @@
 #include "engine/call/trace.h"
 #include "engine/lower/program/assertions.h"
 #include "engine/session/launch.h"
-#include "engine/world/agreement.h"
+#include "engine/world/replication.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -41,7 +41,7 @@ struct CallState {
   std::optional<c10::Device> queued{};             // the CUDA device of some argument: the plugin waits for its stream
   std::optional<pjrt::StreamHandle> order{};       // creates the first CUDA argument's buffer (Note [CUDA tensors])
   int64_t copied_bytes = 0;                        // arguments and results
-  const std::vector<Agreement>* agreed = nullptr;  // in a world: one per result of the program (Note [Agreement])
+  const std::vector<Replication>* replicated = nullptr;  // in a world: one per result of the program (Note [Replication analysis])
   bool any_checks = false;                         // some argument depends on assertions that may fail
   const std::vector<ChecksPtr>* checks = nullptr;  // one for each of the program's results; null: none
 
@@ -65,7 +65,7 @@ class BoundArgument {
   // Returns the buffer that the program takes. It stays alive until release().
   virtual const pjrt::Buffer& bind(CallState& call) = 0;
   // Returns which ranks of a world agree on the bound value; null if all do.
-  virtual Agreement agreement() const { return nullptr; }
+  virtual Replication replication() const { return nullptr; }
   // Returns the runtime assertions that the bound values depend on.
   virtual ChecksPtr checks() const { return nullptr; }
   // Stores the new value, `output`, in the argument's memory unless the program wrote it there already.

@@ -55,7 +55,7 @@ class BoundOnDevice final : public BoundArgument {
     return *data.buffer;
   }
 
-  Agreement agreement() const override { return data_of(*leaf_.node).agreement; }
+  Replication replication() const override { return data_of(*leaf_.node).replication; }
   ChecksPtr checks() const override { return data_of(*leaf_.node).checks; }
 
   void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {

@@ -56,13 +56,13 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
       graph::walk_trace(values, updates, supplied, walk);
     }
     program_ = session_.programs.find_or_compile(walk);
-    if (graph::in_world()) flow_.emplace(walk);
+    if (graph::in_world()) replication_analysis_.emplace(walk);
   });
   check_same_step(session_, walk, *program_);
   if (program_->assertions)
     waits_ |= !on_device && !cuda_;  // runtime assertions about CPU tensors may be all that the program does
   scalars_ = walk.scalars;
-  if (flow_) given_.resize(walk.leaves.size());
+  if (replication_analysis_) given_.resize(walk.leaves.size());
   num_leaves_ = walk.leaves.size();
   sources_ = *program_->sources;
   for (size_t i = given; i < values.size(); ++i) sources_->add_to_all(i);  // an assertion is the whole function's

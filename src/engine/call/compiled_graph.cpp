@@ -41,7 +41,7 @@ void CompiledGraph::ready(CallState& call) {
 void CompiledGraph::bind(CallState& call) {
   for (const auto& bound : bound_) {
     const pjrt::Buffer& buffer = bound->bind(call);
-    if (flow_) {
+    if (replication_analysis_) {
       launch_.in_world.push_back(&buffer);
     } else {
       launch_.arguments.push_back(buffer.handle());
@@ -54,31 +54,31 @@ void CompiledGraph::bind(CallState& call) {
   }
   keys_->draw(scalars_);
   if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, scalars_);
-  if (flow_) {
+  if (replication_analysis_) {
     packed_.append_to(launch_.in_world);
-    agree(call);
+    analyze_replication(call);
   } else {
     packed_.append_to(launch_.arguments);
   }
 }
 
-void CompiledGraph::agree(CallState& call) {
-  std::vector<Agreement> given(given_.size());
-  for (size_t i = 0; i < bound_.size(); ++i) given[leaf_of_bound_[i]] = bound_[i]->agreement();
-  if (agreed_.empty() || given != given_) {
-    const std::vector<Agreement> values = flow_->results(given);
-    agreed_.assign(values.size(), nullptr);
+void CompiledGraph::analyze_replication(CallState& call) {
+  std::vector<Replication> given(given_.size());
+  for (size_t i = 0; i < bound_.size(); ++i) given[leaf_of_bound_[i]] = bound_[i]->replication();
+  if (replicated_.empty() || given != given_) {
+    const std::vector<Replication> values = replication_analysis_->results(given);
+    replicated_.assign(values.size(), nullptr);
     for (size_t i = 0; i < values.size(); ++i) {
-      if (places_[i] >= 0) agreed_[static_cast<size_t>(places_[i])] = values[i];
+      if (places_[i] >= 0) replicated_[static_cast<size_t>(places_[i])] = values[i];
     }
     given_ = std::move(given);
   }
-  call.agreed = &agreed_;
+  call.replicated = &replicated_;
   for (const Returned::OnCpu& copied : on_cpu_) {
-    const Agreement& agreed = agreed_[copied.result];
-    if (!agreed) continue;
+    const Replication& replicated = replicated_[copied.result];
+    if (!replicated) continue;
     const char* cure =
-        is_promised(agreed)
+        is_promised(replicated)
             ? " ranks of this world are promised to have equal values, which a read compares and a copy "
               "within a program doesn't; leave it on 'pjrt', and call cpu() outside of the function"
             : " ranks of this world have values of their own; leave it on 'pjrt', or reduce it first, as "

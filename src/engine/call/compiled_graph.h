@@ -43,7 +43,7 @@ class CompiledGraph {
   void ready(CallState& call);
   void bind(CallState& call);
   // Computes how this call's results agree in a world. Throws if a result that goes to the CPU differs between ranks.
-  void agree(CallState& call);
+  void analyze_replication(CallState& call);
   // Registers the runtime assertions of the program's results (Note [Runtime assertions]). Called once the program was
   // started.
   void check(CallState& call);
@@ -79,12 +79,12 @@ class CompiledGraph {
   // Assertions that a call's values and its program's results depend on, and the call's own. Empty or null: none.
   std::vector<ChecksPtr> values_, checks_;
   std::shared_ptr<RunChecks> run_;
-  // Used in a world (Note [Agreement]).
-  std::optional<AgreementFlow> flow_;
+  // Used in a world (Note [Replication analysis]).
+  std::optional<ReplicationAnalysis> replication_analysis_;
   std::vector<uint32_t> leaf_of_bound_;    // for each of bound_, its index among the walk's leaves
   std::vector<Returned::OnCpu> on_cpu_;    // results on the CPU, and updated arguments there
   std::vector<int64_t> places_;            // for each value, its index among the program's results
-  std::vector<Agreement> given_, agreed_;  // for leaves and for the program's results, in the last call
+  std::vector<Replication> given_, replicated_;  // for leaves and for the program's results, in the last call
 };
 
 }  // namespace tpjrt::engine

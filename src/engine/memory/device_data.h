@@ -22,8 +22,8 @@ struct DeviceData final : graph::Data {
   bool borrowed;  // somebody else owns the memory (Engine::borrow)
   // Runtime assertions that the values depend on (Note [Runtime assertions]); null: none. Set before the leaf is shared.
   ChecksPtr checks;
-  // Which ranks of a world have equal values (Note [Agreement]); null: all.
-  std::shared_ptr<const std::vector<uint32_t>> agreement;
+  // Which ranks of a world have equal values (Note [Replication analysis]); null: all.
+  std::shared_ptr<const std::vector<uint32_t>> replication;
   // A tensor over the same memory, without ownership, made when the interpreter first uses it
   // (LazyEngine::kept_tensor). Guarded by the session's lock.
   at::Tensor host;

@@ -13,7 +13,7 @@
 #include "engine/memory/device_data.h"
 #include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/world/agreement.h"
+#include "engine/world/replication.h"
 #include "graph/errors.h"
 #include "graph/world/world.h"
 
@@ -276,12 +276,12 @@ std::vector<ChecksPtr> checks_of(const graph::Walk& walk, const Sources* sources
 }  // namespace
 
 void LazyEngine::settle(const graph::Walk& walk, const Program& program, Launch& launch) {
-  const std::vector<Agreement> agreed = graph::in_world() ? agreements(walk) : std::vector<Agreement>();
+  const std::vector<Replication> replicated = graph::in_world() ? replications(walk) : std::vector<Replication>();
   const std::vector<ChecksPtr> checks = checks_of(walk, program.sources.get(), launch.run);
   bind_leaves(walk, [&](size_t i) {
     graph::NodePtr leaf = leaf_of(program.result_types[i], std::move(launch.results[i]));
     auto& data = static_cast<DeviceData&>(*leaf->data);
-    if (!agreed.empty()) data.agreement = agreed[i];
+    if (!replicated.empty()) data.replication = replicated[i];
     if (!checks.empty()) data.checks = checks[i];
     return leaf;
   });

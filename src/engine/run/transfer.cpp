@@ -10,7 +10,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/memory/outside_memory.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/world/agreement.h"
+#include "engine/world/replication.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {
@@ -135,8 +135,8 @@ at::Tensor LazyEngine::host_view(const graph::Value& leaf, size_t rank) {
 
 bool LazyEngine::is_same_on_all_ranks(const graph::Value& leaf) {
   const DeviceData& data = data_of(*leaf.node);
-  if (!data.agreement) return true;
-  if (!is_promised(data.agreement)) return false;
+  if (!data.replication) return true;
+  if (!is_promised(data.replication)) return false;
   const at::Tensor first = host_view(leaf);
   for (size_t rank = 1; rank < graph::world_size(); ++rank) {
     const at::Tensor other = host_view(leaf, rank);

@@ -9,25 +9,25 @@
 
 namespace tpjrt::engine {
 
-// Note [Agreement]: a read of a value that all ranks share returns it as one tensor; a read of any other would return
+// Note [Replication analysis]: a read of a value that all ranks share returns it as one tensor; a read of any other would return
 // the first rank's alone. So a leaf of a world has, for each rank, a class of ranks with equal values, or null if all
 // ranks are in one class. Programs compute alike on all devices: ranks whose operands agree have results that agree.
 // Constants of each rank (pjrt_world::per_rank) separate ranks, and collectives join them again. Ranks of different
 // classes may be equal all the same. If somebody promises that they are (pjrt_world::promised_equal), as DTensor does
 // for replicas, a read compares the bytes.
 using Classes = std::vector<uint32_t>;
-using Agreement = std::shared_ptr<const Classes>;
+using Replication = std::shared_ptr<const Classes>;
 
 // One class of all ranks that holds only if the ranks' values confirm it.
-const Agreement& promised();
-inline bool is_promised(const Agreement& agreement) { return agreement == promised(); }
+const Replication& promised();
+inline bool is_promised(const Replication& replication) { return replication == promised(); }
 
 // Computes how a graph's results agree from how its leaves do. May outlive the walk that it is made from.
-class AgreementFlow {
+class ReplicationAnalysis {
  public:
-  explicit AgreementFlow(const graph::Walk& walk);
-  // Returns the agreement of each of the walk's results, in order.
-  std::vector<Agreement> results(const std::vector<Agreement>& leaves) const;
+  explicit ReplicationAnalysis(const graph::Walk& walk);
+  // Returns the replication of each of the walk's results, in order.
+  std::vector<Replication> results(const std::vector<Replication>& leaves) const;
 
  private:
   struct Place {
@@ -44,7 +44,7 @@ class AgreementFlow {
   std::vector<Place> operands_, results_;
 };
 
-// Returns the agreement of each of a walk's results, from the agreements stored in its leaves.
-std::vector<Agreement> agreements(const graph::Walk& walk);
+// Returns the replication of each of a walk's results, from the replications stored in its leaves.
+std::vector<Replication> replications(const graph::Walk& walk);
 
 }  // namespace tpjrt::engine

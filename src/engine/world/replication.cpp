@@ -1,5 +1,5 @@
 // Derives the classes of each node's results from those of its operands.
-#include "engine/world/agreement.h"
+#include "engine/world/replication.h"
 
 #include <algorithm>
 #include <map>
@@ -21,18 +21,18 @@ using graph::Node;
 
 // Returns the unique instance of these classes, which lives as long as the process. Instances are compared by pointer,
 // and few exist.
-Agreement interned(Classes classes) {
+Replication interned(Classes classes) {
   static std::mutex lock;
-  static auto* known = new std::map<Classes, Agreement>;
+  static auto* known = new std::map<Classes, Replication>;
   const std::lock_guard guard(lock);
-  Agreement& found = (*known)[classes];
+  Replication& found = (*known)[classes];
   if (!found) found = std::make_shared<const Classes>(std::move(classes));
   return found;
 }
 
 // Gives ranks with equal keys the same class. Returns null if all keys are equal.
 template <class Key>
-Agreement numbered(const std::vector<Key>& by_rank) {
+Replication numbered(const std::vector<Key>& by_rank) {
   std::map<Key, uint32_t> scalars;
   Classes classes;
   for (const Key& key : by_rank) {
@@ -41,10 +41,10 @@ Agreement numbered(const std::vector<Key>& by_rank) {
   return scalars.size() > 1 ? interned(std::move(classes)) : nullptr;
 }
 
-uint32_t class_of(const Agreement& agreement, size_t rank) { return agreement ? (*agreement)[rank] : 0; }
+uint32_t class_of(const Replication& replication, size_t rank) { return replication ? (*replication)[rank] : 0; }
 
 // Returns one class for each rank: nothing is known to be equal.
-Agreement each_its_own() {
+Replication each_its_own() {
   Classes classes(graph::world_size());
   std::iota(classes.begin(), classes.end(), 0);
   return interned(std::move(classes));
@@ -52,9 +52,9 @@ Agreement each_its_own() {
 
 // Ranks agree on a result if they agree on all operands. A promise covers all ranks together, so it can't be combined
 // with operands that divide them.
-Agreement common(const std::vector<Agreement>& operands) {
-  Agreement one;
-  for (const Agreement& operand : operands) {
+Replication common(const std::vector<Replication>& operands) {
+  Replication one;
+  for (const Replication& operand : operands) {
     if (!operand || operand == one) continue;
     if (!one) {
       one = operand;
@@ -70,7 +70,7 @@ Agreement common(const std::vector<Agreement>& operands) {
 
 // A rank's result of a collective depends on the group's values in order and, if each rank gets its own part, on its
 // position.
-Agreement after_collective(const graph::Signature& signature, std::string_view op, const Agreement& input) {
+Replication after_collective(const graph::Signature& signature, std::string_view op, const Replication& input) {
   const std::vector<int64_t> groups = graph::ranks_of(signature);
   const auto size = static_cast<size_t>(constant(signature, "group_size").toInt());
   const bool parts = op == "reduce_scatter" || op == "all_to_all";
@@ -85,13 +85,13 @@ Agreement after_collective(const graph::Signature& signature, std::string_view o
       if (parts) key.push_back(static_cast<uint32_t>(i));
     }
   }
-  Agreement found = numbered(keys);
+  Replication found = numbered(keys);
   // Groups that agree only by a promise may have different values.
   if (!is_promised(input) || size == keys.size()) return found;
   return found ? each_its_own() : promised();
 }
 
-Agreement after(const graph::Signature& signature, const std::vector<Agreement>& operands) {
+Replication after(const graph::Signature& signature, const std::vector<Replication>& operands) {
   const std::optional<std::string_view> op = graph::world_op(signature);
   if (!op) return crosses_ranks(signature) ? each_its_own() : common(operands);
   if (*op == "promised_equal") return operands[0] ? promised() : nullptr;
@@ -101,16 +101,16 @@ Agreement after(const graph::Signature& signature, const std::vector<Agreement>&
 
 }  // namespace
 
-const Agreement& promised() {
-  static const Agreement all = std::make_shared<const Classes>(graph::world_size(), 0);
+const Replication& promised() {
+  static const Replication all = std::make_shared<const Classes>(graph::world_size(), 0);
   return all;
 }
 
-AgreementFlow::Place AgreementFlow::place_of(const graph::Value& value) {
+ReplicationAnalysis::Place ReplicationAnalysis::place_of(const graph::Value& value) {
   return {value.node->is_leaf(), static_cast<uint32_t>(value.node->local)};
 }
 
-AgreementFlow::AgreementFlow(const graph::Walk& walk) {
+ReplicationAnalysis::ReplicationAnalysis(const graph::Walk& walk) {
   for (const Node* node : walk.nodes) {
     const auto first = static_cast<uint32_t>(operands_.size());
     for (const graph::Value& operand : node->operands) operands_.push_back(place_of(operand));
@@ -119,8 +119,8 @@ AgreementFlow::AgreementFlow(const graph::Walk& walk) {
   for (const graph::Value& value : walk.results) results_.push_back(place_of(value));
 }
 
-std::vector<Agreement> AgreementFlow::results(const std::vector<Agreement>& leaves) const {
-  std::vector<Agreement> nodes, operands, results;
+std::vector<Replication> ReplicationAnalysis::results(const std::vector<Replication>& leaves) const {
+  std::vector<Replication> nodes, operands, results;
   const auto of = [&](const Place& place) { return place.is_leaf ? leaves.at(place.index) : nodes.at(place.index); };
   for (const Step& step : steps_) {
     operands.clear();
@@ -131,10 +131,10 @@ std::vector<Agreement> AgreementFlow::results(const std::vector<Agreement>& leav
   return results;
 }
 
-std::vector<Agreement> agreements(const graph::Walk& walk) {
-  std::vector<Agreement> leaves;
-  for (const graph::NodePtr& leaf : walk.leaves) leaves.push_back(data_of(*leaf).agreement);
-  return AgreementFlow(walk).results(leaves);
+std::vector<Replication> replications(const graph::Walk& walk) {
+  std::vector<Replication> leaves;
+  for (const graph::NodePtr& leaf : walk.leaves) leaves.push_back(data_of(*leaf).replication);
+  return ReplicationAnalysis(walk).results(leaves);
 }
 
 }  // namespace tpjrt::engine
