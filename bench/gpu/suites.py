@@ -21,7 +21,7 @@ RAN = {"tests/capture", "tests/decompositions", "tests/device", "tests/dynamo", 
 # The most informative first; others follow.
 ORDER = [
     "models",
-    "meanings",
+    "composites",
     "errors",
     "traces",
     "kernels",

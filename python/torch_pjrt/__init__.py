@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from torch_pjrt.cpp_extension import include_path, library_path
     from torch_pjrt.files import export, load
     from torch_pjrt.kernels.register import register_kernel
-    from torch_pjrt.meanings.composite import composite
-    from torch_pjrt.meanings.switch import composites
+    from torch_pjrt.composite_ops.composite import composite
+    from torch_pjrt.composite_ops.switch import composites
     from torch_pjrt.report import explain
     from torch_pjrt.traces import last_traces, register_rule, trace, tracing
 
@@ -89,8 +89,8 @@ __all__ = [
 
 _LATE = {
     "compile_step": "capture",
-    "composite": "meanings.composite",
-    "composites": "meanings.switch",
+    "composite": "composite_ops.composite",
+    "composites": "composite_ops.switch",
     "explain": "report",
     "export": "files",
     "include_path": "cpp_extension",
@@ -245,6 +245,6 @@ class eager_mode:
 
 registration.register(device_module)
 if os.environ.get("TORCH_PJRT_COMPOSITES"):
-    from torch_pjrt.meanings.switch import ask_for_environment
+    from torch_pjrt.composite_ops.switch import ask_for_environment
 
     ask_for_environment()

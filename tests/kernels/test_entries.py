@@ -14,7 +14,7 @@ from tests.kernels import entries
 from tests.ops.opinfo import assert_same, tensors as leaves
 from torch_pjrt import _C
 from torch_pjrt.kernels.call import Call
-from torch_pjrt.meanings.names import KEPT
+from torch_pjrt.composite_ops.names import KEPT
 
 pytestmark = pytest.mark.compiled
 

@@ -39,34 +39,34 @@ def said(checker: ModuleType, capsys: pytest.CaptureFixture[str], files: dict[st
     return lines
 
 
-ASKED, KEPT = "python/torch_pjrt/meanings/asked.py", "python/torch_pjrt/meanings/kept.py"
+ASKED, KEPT = "python/torch_pjrt/composite_ops/asked.py", "python/torch_pjrt/composite_ops/kept.py"
 
 
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ("from torch_pjrt.meanings.kept import install\n", 1),
-        ("from torch_pjrt.meanings import kept\n", 1),
-        ("import torch_pjrt.meanings.kept\n", 1),
-        ("def use():\n    from torch_pjrt.meanings import kept\n\n    kept.install()\n", 2),
+        ("from torch_pjrt.composite_ops.kept import install\n", 1),
+        ("from torch_pjrt.composite_ops import kept\n", 1),
+        ("import torch_pjrt.composite_ops.kept\n", 1),
+        ("def use():\n    from torch_pjrt.composite_ops import kept\n\n    kept.install()\n", 2),
     ],
 )
 def test_a_circle_of_python_files(
     checker: ModuleType, capsys: pytest.CaptureFixture[str], asked: str, line: int
 ) -> None:
-    kept = "from torch_pjrt.meanings.asked import made\n"
-    assert said(checker, capsys, {ASKED: asked, KEPT: kept, "python/torch_pjrt/meanings/__init__.py": ""}) == [
+    kept = "from torch_pjrt.composite_ops.asked import made\n"
+    assert said(checker, capsys, {ASKED: asked, KEPT: kept, "python/torch_pjrt/composite_ops/__init__.py": ""}) == [
         f"{ASKED}:{line}: {ASKED} knows {KEPT}, which knows {ASKED}, itself or by others: a circle of files",
         f"{KEPT}:1: {KEPT} knows {ASKED}, which knows {KEPT}, itself or by others: a circle of files",
     ]
 
 
 def test_a_circle_by_a_third_file(checker: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    steps = "python/torch_pjrt/meanings/steps.py"
+    steps = "python/torch_pjrt/composite_ops/steps.py"
     files = {
-        ASKED: "from torch_pjrt.meanings import kept\n",
-        KEPT: "from torch_pjrt.meanings import steps\n",
-        steps: "from torch_pjrt.meanings import asked\n",
+        ASKED: "from torch_pjrt.composite_ops import kept\n",
+        KEPT: "from torch_pjrt.composite_ops import steps\n",
+        steps: "from torch_pjrt.composite_ops import asked\n",
     }
     lines = said(checker, capsys, files)
     assert [line.partition(":")[0] for line in lines] == [ASKED, KEPT, steps]
@@ -76,13 +76,13 @@ def test_a_circle_by_a_third_file(checker: ModuleType, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     "asked",
     [
-        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from torch_pjrt.meanings.kept import Kept\n",
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from torch_pjrt.composite_ops.kept import Kept\n",
         "from torch_pjrt import _C\n",
         "import kept\n",
     ],
 )
 def test_no_circle(checker: ModuleType, capsys: pytest.CaptureFixture[str], asked: str) -> None:
-    assert said(checker, capsys, {ASKED: asked, KEPT: "from torch_pjrt.meanings.asked import made\n"}) == []
+    assert said(checker, capsys, {ASKED: asked, KEPT: "from torch_pjrt.composite_ops.asked import made\n"}) == []
 
 
 def test_a_circle_of_includes(checker: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,4 +111,4 @@ def test_a_circle_of_rooms(checker: ModuleType, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("text", ["import torch_pjrt\n", "def run():\n    import torch_pjrt\n"])
 def test_nobody_imports_the_top(checker: ModuleType, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (line,) = said(checker, capsys, {ASKED: text})
-    assert line.endswith("torch_pjrt.meanings may not know torch_pjrt itself, which may import all")
+    assert line.endswith("torch_pjrt.composite_ops may not know torch_pjrt itself, which may import all")

@@ -219,7 +219,7 @@ def concrete(value: Any) -> Any:
 
 
 # The operators with tensors in place of their scalars; `n` makes a tensor of a scalar.
-MEANING: dict[str, Callable[..., torch.Tensor]] = {
+OPS: dict[str, Callable[..., torch.Tensor]] = {
     "add": lambda n, self, other, alpha=None: self + (n(other) if alpha is None else n(alpha) * n(other)),
     "sub": lambda n, self, other, alpha=None: self - (n(other) if alpha is None else n(alpha) * n(other)),
     "mul": lambda n, self, other: self * n(other),
@@ -238,11 +238,11 @@ for _name, _same in {
     "__rsub__": "rsub",
     "__mul__": "mul",
 }.items():
-    MEANING[_name] = MEANING[_same]
-MEANING["__rmul__"], MEANING["__truediv__"], MEANING["__pow__"] = MEANING["mul"], MEANING["div"], MEANING["pow"]
-MEANING["true_divide"] = MEANING["div"]
-MEANING["__rtruediv__"] = MEANING["__rdiv__"] = lambda n, self, other: n(other) / self
-MEANING["__rpow__"] = lambda n, self, other: n(other) ** self
+    OPS[_name] = OPS[_same]
+OPS["__rmul__"], OPS["__truediv__"], OPS["__pow__"] = OPS["mul"], OPS["div"], OPS["pow"]
+OPS["true_divide"] = OPS["div"]
+OPS["__rtruediv__"] = OPS["__rdiv__"] = lambda n, self, other: n(other) / self
+OPS["__rpow__"] = lambda n, self, other: n(other) ** self
 IN_PLACE = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div", "__idiv__": "div"}
 
 # Arguments that are scalars in every overload, by name and position (None: by name only). PyTorch reads the value of a
@@ -282,7 +282,7 @@ def read_numbers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, {k: _number(v) if k == key else v for k, v in kwargs.items()}
 
 
-def _one(meaning: Callable[..., torch.Tensor], in_place: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _one(compute: Callable[..., torch.Tensor], in_place: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor = next(a for a in args if isinstance(a, torch.Tensor))
     dtype = torch.result_type(tensor, 1.0)
     exact = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # PyTorch's kernels compute in it
@@ -291,7 +291,7 @@ def _one(meaning: Callable[..., torch.Tensor], in_place: bool, args: tuple[Any, 
         value = value.tensor if isinstance(value, Number) else value
         return value.to(exact) if isinstance(value, torch.Tensor) else value
 
-    result = meaning(n, *(a if a is not tensor else n(a) for a in args), **kwargs).to(dtype)
+    result = compute(n, *(a if a is not tensor else n(a) for a in args), **kwargs).to(dtype)
     return args[0].copy_(result) if in_place else result
 
 
@@ -307,13 +307,13 @@ def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     kwargs = {k: v for k, v in kwargs.items() if k != "out"}
     each = name.startswith("_foreach_")
     base, in_place = _base(name)
-    meaning = MEANING.get(base)
-    if meaning is None or out is not None or not kwargs.keys().isdisjoint(("rounding_mode", "dtype")):
+    compute = OPS.get(base)
+    if compute is None or out is not None or not kwargs.keys().isdisjoint(("rounding_mode", "dtype")):
         return NotImplemented
     if in_place and _is_subclass(args[1:]) and not _is_subclass(args[:1]):
         return NotImplemented  # a subclass defines itself how it writes to another tensor
     if not each:
-        return _one(meaning, in_place, args, kwargs)
+        return _one(compute, in_place, args, kwargs)
     if "scalars" in kwargs:
         kwargs["value"] = kwargs.pop("scalars")
     count = max(len(a) for a in args if isinstance(a, (list, tuple)))
@@ -322,7 +322,7 @@ def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return value[i] if isinstance(value, (list, tuple)) else value
 
     results = [
-        _one(meaning, in_place, tuple(at(a, i) for a in args), {k: at(v, i) for k, v in kwargs.items()})
+        _one(compute, in_place, tuple(at(a, i) for a in args), {k: at(v, i) for k, v in kwargs.items()})
         for i in range(count)
     ]
     return None if in_place else tuple(results)

@@ -27,8 +27,8 @@ from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.skipped import skip
 from torch_pjrt.dynamo.splitting import outputs_of
 from torch_pjrt.dynamo.tracing import user_line
-from torch_pjrt.meanings.asked import made
-from torch_pjrt.meanings.known import known
+from torch_pjrt.composite_ops.asked import made
+from torch_pjrt.composite_ops.known import known
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.subclasses import check as check_subclass
 

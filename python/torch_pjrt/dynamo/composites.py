@@ -9,8 +9,8 @@ from typing import Any
 from torch._dynamo import trace_rules
 
 from torch_pjrt import _C
-from torch_pjrt.meanings.higher_order import attributes_from
-from torch_pjrt.meanings.known import known
+from torch_pjrt.composite_ops.higher_order import attributes_from
+from torch_pjrt.composite_ops.known import known
 from torch_pjrt.program.loops import Call, without_numbers
 
 

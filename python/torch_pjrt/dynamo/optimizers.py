@@ -11,9 +11,9 @@ from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.optimizer import OptimizerVariable
 
 from torch_pjrt import _C
-from torch_pjrt.meanings.asked import made
-from torch_pjrt.meanings.known import known
-from torch_pjrt.meanings.steps import keep_steps
+from torch_pjrt.composite_ops.asked import made
+from torch_pjrt.composite_ops.known import known
+from torch_pjrt.composite_ops.steps import keep_steps
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:

@@ -58,7 +58,7 @@ def _kept_whole() -> dict[Any, Kernel]:
     """Returns kernels for enabled composites that PyTorch would decompose."""
     if _C.asked_composites() is None:
         return {}
-    from torch_pjrt.meanings import kept
+    from torch_pjrt.composite_ops import kept
 
     return kept.traced_kernels(KERNELS)
 

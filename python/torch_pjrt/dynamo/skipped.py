@@ -14,7 +14,7 @@ READ = (
     "torch_pjrt.adapt.optimizers",
     "torch_pjrt.distributed.rank",
     "torch_pjrt.dynamo.optimizers",
-    "torch_pjrt.meanings.steps",
+    "torch_pjrt.composite_ops.steps",
 )
 
 

@@ -27,7 +27,7 @@ from torch_pjrt.errors import CaptureError
 from torch_pjrt.files.naming import Names
 from torch_pjrt.files.safetensors import content
 from torch_pjrt.kernels import onednn
-from torch_pjrt.meanings.composite import composite
+from torch_pjrt.composite_ops.composite import composite
 
 aten = torch.ops.aten
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

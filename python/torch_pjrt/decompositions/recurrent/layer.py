@@ -130,11 +130,11 @@ def _backward_meta(
     return outputs.new_empty(gates), outputs.new_empty(gates), torch.empty_like(hx), gc
 
 
-for _name, _meaning, _meta in (
+for _name, _decomposition, _meta in (
     ("recurrent_layer", _forward, _forward_meta),
     ("recurrent_layer_backward", _backward, _backward_meta),
 ):
-    DECOMPOSITIONS[f"torch_pjrt::{_name}"] = functools.partial(_meaning, _loop)
+    DECOMPOSITIONS[f"torch_pjrt::{_name}"] = functools.partial(_decomposition, _loop)
     _library.impl(_name, _meta, "Meta")
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.meanings.asked import is_asked
-from torch_pjrt.meanings.attributes import attribute
-from torch_pjrt.meanings.effects import grouped_apart
-from torch_pjrt.meanings.known import known
-from torch_pjrt.meanings.names import STEPS
+from torch_pjrt.composite_ops.asked import is_asked
+from torch_pjrt.composite_ops.attributes import attribute
+from torch_pjrt.composite_ops.effects import grouped_apart
+from torch_pjrt.composite_ops.known import known
+from torch_pjrt.composite_ops.names import STEPS
 
 Lists = Mapping[str, list[torch.Tensor]]
 

@@ -13,7 +13,7 @@ from torch._functorch._aot_autograd.functional_utils import has_data_mutation
 from torch._higher_order_ops.base_hop import BaseHOP, FunctionWithNoFreeVars
 from torch._higher_order_ops.utils import materialize_as_graph
 
-from torch_pjrt.meanings.group import Group, is_differentiable, refuse_write
+from torch_pjrt.composite_ops.group import Group, is_differentiable, refuse_write
 
 Function = Callable[..., Sequence[torch.Tensor]]
 

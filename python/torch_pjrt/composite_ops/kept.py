@@ -10,13 +10,13 @@ import torch
 from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent.modules import KERNELS as RECURRENT
-from torch_pjrt.meanings.asked import is_asked
-from torch_pjrt.meanings.attributes import attribute
-from torch_pjrt.meanings.effects import grouped_apart
-from torch_pjrt.meanings.grouped import grouped
-from torch_pjrt.meanings.known import known
-from torch_pjrt.meanings.names import KEPT
-from torch_pjrt.meanings.steps import keep_steps
+from torch_pjrt.composite_ops.asked import is_asked
+from torch_pjrt.composite_ops.attributes import attribute
+from torch_pjrt.composite_ops.effects import grouped_apart
+from torch_pjrt.composite_ops.grouped import grouped
+from torch_pjrt.composite_ops.known import known
+from torch_pjrt.composite_ops.names import KEPT
+from torch_pjrt.composite_ops.steps import keep_steps
 
 # Recorded as a node of its own on the device, like its derivative (device/override/linear.cpp).
 RECORDED = ("aten.linear.default",)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 from torch_pjrt import _C
-from torch_pjrt.meanings.known import known
-from torch_pjrt.meanings.names import KEPT, RENAMED, STEPS, SUFFIX
+from torch_pjrt.composite_ops.known import known
+from torch_pjrt.composite_ops.names import KEPT, RENAMED, STEPS, SUFFIX
 
 
 def _is_of_op(name: str) -> bool:

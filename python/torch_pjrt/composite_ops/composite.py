@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch_pjrt.meanings.asked import is_asked
-from torch_pjrt.meanings.attributes import GRADIENTS_OF, attributes_of
-from torch_pjrt.meanings.grouped import grouped
-from torch_pjrt.meanings.known import known
+from torch_pjrt.composite_ops.asked import is_asked
+from torch_pjrt.composite_ops.attributes import GRADIENTS_OF, attributes_of
+from torch_pjrt.composite_ops.grouped import grouped
+from torch_pjrt.composite_ops.known import known
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")

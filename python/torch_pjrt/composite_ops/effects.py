@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_pjrt import _C
-from torch_pjrt.meanings.group import Tensors
-from torch_pjrt.meanings.grouped import can_be, grouped
+from torch_pjrt.composite_ops.group import Tensors
+from torch_pjrt.composite_ops.grouped import can_be, grouped
 
 # A trace has the first op, which decomposes into the second on the device.
 DROPOUT = (torch.ops.aten.dropout.default, torch.ops.aten.native_dropout.default)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch_pjrt import _C
-from torch_pjrt.meanings import kept
-from torch_pjrt.meanings.asked import made
+from torch_pjrt.composite_ops import kept
+from torch_pjrt.composite_ops.asked import made
 
 
 class composites:

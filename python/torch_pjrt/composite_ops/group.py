@@ -13,8 +13,8 @@ from typing import NoReturn
 import torch
 
 from torch_pjrt import _C
-from torch_pjrt.meanings.attributes import of_backward
-from torch_pjrt.meanings.names import SUFFIX
+from torch_pjrt.composite_ops.attributes import of_backward
+from torch_pjrt.composite_ops.names import SUFFIX
 from torch_pjrt.program.assertions import tied
 from torch_pjrt.program.tracing_scope import tracing
 

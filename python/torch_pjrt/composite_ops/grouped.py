@@ -10,9 +10,9 @@ import torch
 from torch.overrides import _get_current_function_mode
 from torch.utils import _pytree as pytree
 
-from torch_pjrt.meanings.asked import is_asked
-from torch_pjrt.meanings.group import Group, Tensors, is_differentiable
-from torch_pjrt.meanings.known import known
+from torch_pjrt.composite_ops.asked import is_asked
+from torch_pjrt.composite_ops.group import Group, Tensors, is_differentiable
+from torch_pjrt.composite_ops.known import known
 
 
 class _Differentiable(torch.autograd.Function):
@@ -36,7 +36,7 @@ class _Differentiable(torch.autograd.Function):
 def apply(group: Group, tensors: Tensors) -> Tensors:
     """Returns the group's results, as a composite if the program can have one."""
     if known.is_traced():
-        from torch_pjrt.meanings import higher_order  # imported late: only torch.compile needs what it imports
+        from torch_pjrt.composite_ops import higher_order  # imported late: only torch.compile needs what it imports
 
         return higher_order.call(group.name, group.attributes, group.function, tensors)
     if not is_asked(group.name):  # e.g. a backward outside of the block

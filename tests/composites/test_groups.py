@@ -10,7 +10,7 @@ import torch
 
 import torch_pjrt
 from torch_pjrt import _C
-from torch_pjrt.meanings.known import Known, known
+from torch_pjrt.composite_ops.known import Known, known
 
 pytestmark = pytest.mark.compiled
 
