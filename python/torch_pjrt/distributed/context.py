@@ -63,7 +63,7 @@ def _of_shards(attention: Any, mesh: DeviceMesh, inner: Callable[..., torch.Tens
     return scaled_dot_product_attention
 
 
-class _Placed:
+class _OnMesh:
     """A mesh for making masks, whose rank is a tensor: Dynamo traces mask functions, and doesn't know PerRank."""
 
     device_type = "pjrt"
@@ -92,7 +92,7 @@ def _mask_by_rank(attention: Any, inner: Callable[..., Any]) -> Callable[..., An
         compiled = attention._compiled_create_block_mask
         attention._compiled_create_block_mask = create_block_mask  # the recorded calls are one program already
         try:
-            return inner(mask_mod, B, H, Q_LEN, KV_LEN, _Placed(device_mesh), load_balancer)
+            return inner(mask_mod, B, H, Q_LEN, KV_LEN, _OnMesh(device_mesh), load_balancer)
         finally:
             attention._compiled_create_block_mask = compiled
 

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/placed.h"
+#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -72,7 +72,7 @@ void do_convolution(const Tensors& tensors, const Attributes& attributes) {
     std::optional<at::Tensor> bias;
     if (tensors.operands.size() > 2) bias = tensors.operands[2];
     const bool transposed = *attributes.get<bool>("transposed"), rows = is_for_rows(w, x, y);
-    const Placed place(y);
+    const OutputForwarding place(y);
     if (x.dim() == 4 && !transposed && !rows && pointwise()) return place.give(by_pointwise(x, w, bias, attributes));
     if (rows) x = x.contiguous();
     place.give(at::convolution(x, w, bias, ints(attributes, "stride"), ints(attributes, "padding"),
@@ -100,7 +100,7 @@ void do_convolution_of_input(const Tensors& tensors, const Attributes& attribute
   compute_convolution(tensors.operands.at(0), w, [&] {
     at::Tensor dy = channels_last(tensors.operands[0]), x = dx;
     if (is_for_rows(w, dx, dy)) dy = dy.contiguous(), x = tensors.results[0];
-    const Placed place(dx);
+    const OutputForwarding place(dx);
     place.give(std::get<0>(gradients(dy, x, w, attributes, {true, false, false})));
   });
 }

@@ -14,7 +14,7 @@
 
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/placed.h"
+#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -63,7 +63,7 @@ void convolve(const at::Tensor& x, int64_t number, const Window& window, const A
     if (after.added->const_data_ptr() != y.const_data_ptr()) y.copy_(*after.added);
     add_convolution(x, *frozen, window, y);
   } else {
-    const Placed place(y);
+    const OutputForwarding place(y);
     place.give(convolution_of(x, *frozen, window));
   }
   if (after.activation == "relu") y.clamp_min_(0);

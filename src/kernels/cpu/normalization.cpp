@@ -7,7 +7,7 @@
 #include <array>
 
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/placed.h"
+#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -37,7 +37,7 @@ void do_batch_norm_backward(const Tensors& tensors, const Attributes& attributes
   compute(is_worth_a_team(x), [&] {
     const c10::InferenceMode inference;
     const at::Tensor place_of_dx = channels_last(tensors.results.at(0));
-    const Placed place(place_of_dx);
+    const OutputForwarding place(place_of_dx);
     const auto [dx, dw, db] = at::native_batch_norm_backward(
         dy, x, tensors.operands.at(2), {}, {}, tensors.operands.at(3), tensors.operands.at(4), /*train=*/true,
         *attributes.get<double>("eps"), std::array<bool, 3>{true, true, true});

@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/placed.h"
+#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -62,7 +62,7 @@ void do_layer_norm(const Tensors& tensors, const RowAttributes& attributes) {
     const c10::InferenceMode inference;
     const at::Tensor weight = has_weight ? tensors.operands.at(1) : at::Tensor();
     const at::Tensor bias = has_bias ? tensors.operands.back() : at::Tensor();
-    const Placed place(tensors.results.at(0));
+    const OutputForwarding place(tensors.results.at(0));
     const auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(1)}, weight, bias, eps);
     place.give(y);
     tensors.results.at(1).copy_(mean.view(-1));
@@ -81,7 +81,7 @@ void do_layer_norm_backward(const Tensors& tensors, const RowAttributes& attribu
     const c10::InferenceMode inference;
     const at::Tensor weight = has_weight ? tensors.operands.at(4) : at::Tensor();
     const auto of_rows = [&](size_t i) { return tensors.operands.at(i).view({-1, 1}); };
-    std::optional<Placed> place;
+    std::optional<OutputForwarding> place;
     if (asked[0]) place.emplace(tensors.results.at(0));
     const auto [dx, dw, db] = at::native_layer_norm_backward(tensors.operands.at(0), x, {x.size(1)}, of_rows(2),
                                                              of_rows(3), weight, weight, asked);

@@ -1,5 +1,5 @@
 // Redirects the first allocation of a given size to existing memory.
-#include "kernels/cpu/placed.h"
+#include "kernels/cpu/output_forwarding.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -39,15 +39,15 @@ bool lie_alike(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-Placed::Placed(const at::Tensor& memory) : place_(memory) {
+OutputForwarding::OutputForwarding(const at::Tensor& memory) : place_(memory) {
   static const bool is_set = (c10::SetCPUAllocator(new AtPlace), true);
   static_cast<void>(is_set);
   place = {memory.mutable_data_ptr(), memory.nbytes()};
 }
 
-Placed::~Placed() { place = {}; }
+OutputForwarding::~OutputForwarding() { place = {}; }
 
-void Placed::give(const at::Tensor& result) const {
+void OutputForwarding::give(const at::Tensor& result) const {
   const at::Tensor to = place_;
   if (!result.is_same_size(to) || result.const_data_ptr() != to.const_data_ptr()) {
     to.copy_(result);

@@ -1,9 +1,9 @@
 // Output forwarding for ATen's kernels that have no out= form: their results are written into existing memory.
 //
-// Note [Placed results]: a kernel that allocates its own result would need a copy into the program's buffer, or must
+// Note [Output forwarding]: a kernel that allocates its own result would need a copy into the program's buffer, or must
 // be made to add to zeros there; for a convolution of bfloat16 that is a third of its time. Such kernels allocate
-// results by PyTorch's CPU allocator. The first Placed of a process puts one before it (c10::SetCPUAllocator): while a
-// Placed lives, its thread's first allocation of exactly the result's bytes gets the result's memory. Another tensor
+// results by PyTorch's CPU allocator. The first OutputForwarding of a process puts one before it (c10::SetCPUAllocator): while a
+// OutputForwarding lives, its thread's first allocation of exactly the result's bytes gets the result's memory. Another tensor
 // may take it, so give() checks where the result is and copies it if it is elsewhere. oneDNN's scratch memory is not
 // allocated by tensors.
 #pragma once
@@ -14,12 +14,12 @@ namespace tpjrt::kernels {
 
 // For one result, dense in some order of its dimensions, and one thread. No other tensor of the kernel may outlive
 // it.
-class Placed {
+class OutputForwarding {
  public:
-  explicit Placed(const at::Tensor& place);
-  ~Placed();
-  Placed(const Placed&) = delete;
-  Placed& operator=(const Placed&) = delete;
+  explicit OutputForwarding(const at::Tensor& place);
+  ~OutputForwarding();
+  OutputForwarding(const OutputForwarding&) = delete;
+  OutputForwarding& operator=(const OutputForwarding&) = delete;
 
   // Copies the kernel's result to the memory, unless it is there already.
   void give(const at::Tensor& result) const;

@@ -1,16 +1,16 @@
-// Kernels that allocate their results write them into existing memory (Note [Placed results]).
+// Kernels that allocate their results write them into existing memory (Note [Output forwarding]).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/placed.h"
+#include "kernels/cpu/output_forwarding.h"
 
 namespace tpjrt::kernels {
 namespace {
 
-TEST(Placed, TheFirstOfItsSizeLiesThere) {
+TEST(OutputForwarding, TheFirstOfItsSizeLiesThere) {
   const at::Tensor memory = at::zeros({2, 3});
-  const Placed place(memory);
+  const OutputForwarding place(memory);
   EXPECT_NE(at::empty({2, 4}).const_data_ptr(), memory.const_data_ptr());
   at::Tensor grown = at::empty({0});
   grown.resize_({2, 3});
@@ -18,19 +18,19 @@ TEST(Placed, TheFirstOfItsSizeLiesThere) {
   EXPECT_NE(at::empty({2, 3}).const_data_ptr(), memory.const_data_ptr());
 }
 
-TEST(Placed, WhatLiesElsewhereIsCopied) {
+TEST(OutputForwarding, WhatLiesElsewhereIsCopied) {
   const at::Tensor memory = at::zeros({2, 3});
   const at::Tensor result = at::zeros({2, 3}).fill_(7);
-  const Placed place(memory);
+  const OutputForwarding place(memory);
   const at::Tensor scratch = at::empty({3, 2});  // occupies the memory
   EXPECT_EQ(scratch.const_data_ptr(), memory.const_data_ptr());
   place.give(result);
   EXPECT_TRUE(memory.equal(result));
 }
 
-TEST(Placed, WhatLiesThereInAnotherOrderIsTurned) {
+TEST(OutputForwarding, WhatLiesThereInAnotherOrderIsTurned) {
   const at::Tensor memory = at::zeros({2, 3}), turned = memory.as_strided({2, 3}, {1, 2});
-  const Placed place(turned);
+  const OutputForwarding place(turned);
   const at::Tensor result = at::empty({2, 3});
   for (int64_t i = 0; i < 6; ++i) result.view(-1)[i].fill_(i);
   const at::Tensor wanted = result.clone();
@@ -38,10 +38,10 @@ TEST(Placed, WhatLiesThereInAnotherOrderIsTurned) {
   EXPECT_TRUE(turned.equal(wanted));
 }
 
-TEST(Placed, AfterwardsNothingLiesThere) {
+TEST(OutputForwarding, AfterwardsNothingLiesThere) {
   const at::Tensor memory = at::zeros({2, 3});
   {
-    const Placed place(memory);
+    const OutputForwarding place(memory);
   }
   EXPECT_NE(at::empty({2, 3}).const_data_ptr(), memory.const_data_ptr());
 }
