@@ -221,11 +221,11 @@ bool is_better_by_aten(const Signature& signature, ops::Target target) {
   return elements >= least(platforms->aten_from);
 }
 
-bool are_images_better_by_aten(const Signature& signature, ops::Target target) {
+bool is_nhwc_better_by_aten(const Signature& signature, ops::Target target) {
   const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
-  if (!platforms || platforms->aten_from_of_images < 0 || signature.operands.empty()) return false;
+  if (!platforms || platforms->aten_from_nhwc < 0 || signature.operands.empty()) return false;
   if (signature.operands[0]->rank() != kImages || !may_be_called(signature, target)) return false;
-  return elements_of(signature.operands) >= least(platforms->aten_from_of_images);
+  return elements_of(signature.operands) >= least(platforms->aten_from_nhwc);
 }
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,
@@ -236,7 +236,7 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   Values given = operands;
   for (const LoweredScalar& number : scalars) given.push_back(number.value);
   if (signature.random) given.push_back(key);
-  const bool last = e.images_last() && are_images_better_by_aten(signature, e.target());
+  const bool last = e.is_nhwc() && is_nhwc_better_by_aten(signature, e.target());
   const auto order_of = [&](const hlo::Dims& dims) {
     return last && std::ssize(dims) == kImages ? ops::channels_last(kImages) : hlo::Dims();
   };

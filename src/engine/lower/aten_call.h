@@ -21,8 +21,8 @@ bool is_implemented(const graph::Signature& signature, c10::ArrayRef<graph::Scal
 // (ops::Platforms::aten_from).
 bool is_better_by_aten(const graph::Signature& signature, ops::Target target);
 
-// Likewise in a program with NHWC images, for an op whose kernel takes that layout (aten_from_of_images).
-bool are_images_better_by_aten(const graph::Signature& signature, ops::Target target);
+// Likewise in a program with NHWC images, for an op whose kernel takes that layout (aten_from_nhwc).
+bool is_nhwc_better_by_aten(const graph::Signature& signature, ops::Target target);
 
 // Emits the call. Images keep their layout if the op's kernel supports it. `key`: for random ops.
 hlo::Values emit_aten_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,

@@ -226,7 +226,7 @@ static Values emit_plainly(Emit& e, const Signature& signature, const Values& op
     }
     return emit_aten_call(e, signature, operands, scalars, key);
   }
-  if (e.images_last() && are_images_better_by_aten(signature, e.target())) {
+  if (e.is_nhwc() && is_nhwc_better_by_aten(signature, e.target())) {
     return emit_aten_call(e, signature, operands, scalars, key);
   }
   if (lowering.rule) {

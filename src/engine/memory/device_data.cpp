@@ -64,7 +64,7 @@ graph::TypePtr form_of(const at::Tensor& dense) {
 graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer, bool borrowed) {
   if (C10_UNLIKELY(checks_memory())) {
     const auto wanted = buffer_type(*form);
-    // A result may have its sizes as dimensions and the layout of its form (Note [Images in programs]).
+    // A result may have its sizes as dimensions and the layout of its form (Note [NHWC layout]).
     const bool images = form->rank() >= 4 && c10::IntArrayRef(buffer->dims()) == c10::IntArrayRef(form->sizes);
     TORCH_INTERNAL_ASSERT(wanted->element_type == buffer->element_type() && (images || wanted->dims == buffer->dims()),
                           "a buffer whose memory does not lie as ", graph::to_string(*form), " says");

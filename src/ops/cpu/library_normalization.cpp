@@ -13,7 +13,7 @@ namespace {
 // channel by channel, which takes ten times as long as memory order. Evaluation sums nothing.
 bool is_claimed(const Emit& e, const Value& x) {
   return x.rank() == 4 && ops::is_claimed(Heavy::kBatchNorm, x.element(), {x.type.elements()},
-                                          e.images_last() ? kImagesLast : kStraight);
+                                          e.is_nhwc() ? kImagesLast : kStraight);
 }
 
 }  // namespace

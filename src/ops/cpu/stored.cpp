@@ -121,7 +121,7 @@ struct Statement {
 
 class Block {
  public:
-  Block(std::string_view text, size_t indent, bool images_last) : indent_(indent), images_last_(images_last) {
+  Block(std::string_view text, size_t indent, bool is_nhwc) : indent_(indent), is_nhwc_(is_nhwc) {
     std::unordered_map<std::string_view, int32_t> at;
     for (const std::string_view statement : hlo::statements(text, indent)) {
       Statement s;
@@ -189,7 +189,7 @@ class Block {
   bool is_worth_it(int32_t at) const {
     const Statement& s = all_[static_cast<size_t>(at)];
     if (s.cost <= 0 || s.is_constant || !s.read) return false;
-    if (s.elements < kLeastElements || (images_last_ && dims_in(s.type).size() >= kImages)) return false;
+    if (s.elements < kLeastElements || (is_nhwc_ && dims_in(s.type).size() >= kImages)) return false;
     return s.chain >= kLongestChain || (s.common < 0 && cost_of_one(at) >= kLeastCost);
   }
 
@@ -242,20 +242,20 @@ class Block {
       while (end < statement.size() && statement.substr(end, deeper).find_first_not_of(' ') == std::string_view::npos) {
         end = end_of_line(end);
       }
-      if (end > at) text += Block(statement.substr(at, end - at), deeper, images_last_).stored();
+      if (end > at) text += Block(statement.substr(at, end - at), deeper, is_nhwc_).stored();
       at = end_of_line(end);
       text += statement.substr(end, at - end);
     }
   }
 
   size_t indent_;
-  bool images_last_;
+  bool is_nhwc_;
   std::vector<Statement> all_;
 };
 
 }  // namespace
 
-std::string with_stored_values(std::string module, Target target, bool images_last) {
+std::string with_stored_values(std::string module, Target target, bool is_nhwc) {
   if (target != Target::kCpuWithKernels) return module;
   std::string result;
   size_t from = 0;
@@ -263,7 +263,7 @@ std::string with_stored_values(std::string module, Target target, bool images_la
   for (size_t at = module.find("\n  func.func "); at != module.npos; at = module.find("\n  func.func ", from)) {
     const size_t begin = module.find('\n', at + 1) + 1, end = module.find("\n  }\n", begin - 1) + 1;
     result.append(module, from, begin - from);
-    result += Block(std::string_view(module).substr(begin, end - begin), 4, images_last).stored();
+    result += Block(std::string_view(module).substr(begin, end - begin), 4, is_nhwc).stored();
     from = end;
   }
   return result.append(module, from);

@@ -22,7 +22,7 @@
 
 namespace tpjrt::ops {
 
-// Returns the module with the stores that are worth it. `images_last`: images are NHWC, and left to XLA.
-std::string with_stored_values(std::string module, Target target, bool images_last);
+// Returns the module with the stores that are worth it. `is_nhwc`: images are NHWC, and left to XLA.
+std::string with_stored_values(std::string module, Target target, bool is_nhwc);
 
 }  // namespace tpjrt::ops

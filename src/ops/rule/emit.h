@@ -160,11 +160,11 @@ class Emit : public hlo::Builder {
   Values call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
                      const std::map<std::string, std::string>& attributes, const Orders& orders = {},
                      std::optional<size_t> written_over = {});
-  // Whether images keep the NHWC layout between the calls of this program (Note [Images in programs]). Ops with a
+  // Whether images keep the NHWC layout between the calls of this program (Note [NHWC layout]). Ops with a
   // kernel for such images then call it, even where XLA is as fast on other layouts. Only for
   // Target::kCpuWithKernels.
-  void set_images_last(bool images_last) { images_last_ = images_last; }
-  bool images_last() const { return images_last_; }
+  void set_nhwc(bool is_nhwc) { is_nhwc_ = is_nhwc; }
+  bool is_nhwc() const { return is_nhwc_; }
   // Counts which op called which kernel how often; explain() reports it.
   using KernelCalls = std::map<std::pair<std::string, std::string>, uint32_t>;  // (op, kernel) -> count
   void set_op(std::string_view name) { op_ = name; }                            // the op that is being emitted
@@ -196,7 +196,7 @@ class Emit : public hlo::Builder {
   Target target_;
   const BackendLowerings* backend_;
   std::vector<Assertion> assertions_;
-  bool requires_ = true, images_last_ = false;
+  bool requires_ = true, is_nhwc_ = false;
   Overwrites overwrites_ = Overwrites::kNothingRead;
   graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id

@@ -40,8 +40,8 @@ struct Platforms {
   uint8_t aten_kinds = kEveryNumber;  // the kinds of the first operand's numbers for which that holds
   bool aten_of_results = false;       // count the results' elements instead, for rows picked from a table
   // Replaces aten_from where the first operand is a batch of images, in programs whose images are NHWC
-  // (Emit::images_last). The kernel takes and returns that layout.
-  int64_t aten_from_of_images = -1;
+  // (Emit::is_nhwc). The kernel takes and returns that layout.
+  int64_t aten_from_nhwc = -1;
   // The result is the first operand but for a part, which the kernel can write in place.
   bool aten_in_place = false;
   // Counts the work from the operands' types, instead of their elements.
@@ -56,9 +56,9 @@ inline constexpr Platforms kByAten{.aten_from = kAtenFrom};
 // For ops that write into a tensor, such as a key cache: nothing else of it is touched if its memory may be taken.
 inline constexpr Platforms kWrittenByAten{.aten_from = kAtenFrom, .aten_in_place = true};
 // For ops on images whose kernels take NHWC, too.
-inline constexpr Platforms kPooledByAten{.aten_from = kAtenFrom, .aten_from_of_images = kAtenFrom};
+inline constexpr Platforms kPooledByAten{.aten_from = kAtenFrom, .aten_from_nhwc = kAtenFrom};
 // For ops that XLA does as fast on images with other layouts.
-inline constexpr Platforms kLastByAten{.aten_from_of_images = kAtenFrom};
+inline constexpr Platforms kLastByAten{.aten_from_nhwc = kAtenFrom};
 // For ops that pick rows.
 inline constexpr Platforms kPickedByAten{.aten_from = kAtenFrom, .aten_of_results = true};
 // For LAPACK's ops, always: their rules are for platforms whose programs can't call it.

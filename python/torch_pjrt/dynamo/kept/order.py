@@ -44,7 +44,7 @@ def images_of(node: fx.Node) -> torch.Tensor | None:
     return value if all(isinstance(size, int) for size in value.shape) else None
 
 
-def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
+def nhwc_calls(graph: fx.Graph) -> set[fx.Node]:
     """Returns the calls of the graph whose images XLA will have in NHWC layout."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
@@ -66,12 +66,12 @@ def copied(graph: fx.Graph, node: fx.Node, value: torch.Tensor, format: torch.me
     return made
 
 
-def keep_as_images_lie(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
+def keep_nhwc_layout(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
     """Saves images in NHWC layout for the backward if XLA has them so.
 
     The first ``results`` results of the forward are the user's and stay unchanged. The others are arguments of the
     backward, by name."""
-    last = lie_channels_last(forward.graph)
+    last = nhwc_calls(forward.graph)
     (output,) = forward.graph.find_nodes(op="output")
     given: list[Any] = list(output.args[0])
     arguments = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}

@@ -11,7 +11,7 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from torch_pjrt.dynamo.kept.order import keep_as_images_lie
+from torch_pjrt.dynamo.kept.order import keep_nhwc_layout
 from torch_pjrt.dynamo.tracing import random_device
 
 aten = torch.ops.aten
@@ -109,5 +109,5 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> t
     keep_random_numbers(joint)
     read_less(joint)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
-    keep_as_images_lie(forward, backward, options["num_fwd_outputs"])
+    keep_nhwc_layout(forward, backward, options["num_fwd_outputs"])
     return forward, backward

@@ -46,10 +46,10 @@ MemoryForm memory_form(const graph::TensorType& type, Interface interface = Inte
   return form;
 }
 
-// Note [Images in programs]: CPU kernels take images in NHWC layout (Note [Claims]). Such an argument or
+// Note [NHWC layout]: CPU kernels take images in NHWC layout (Note [Claims]). Such an argument or
 // result is not a transposed tensor but one with that layout: XLA:CPU would copy a transposed one, 16-bit floats even
 // by way of float32, where a layout costs nothing. All plugins that accept handlers read such layouts.
-Dims order_of_images(const graph::TensorType& type, ops::Target target) {
+Dims nhwc_order(const graph::TensorType& type, ops::Target target) {
   if (target != ops::Target::kCpuWithKernels || type.rank() < 4 || type.rank() > 5) return {};
   Dims order = ops::channels_last(type.rank());
   const auto outermost_first = type.memory_order();
@@ -71,10 +71,10 @@ Orders orders_of(const graph::Walk& walk, const std::vector<int64_t>& arguments,
   Orders orders{std::vector<Dims>(walk.leaves.size()), std::vector<Dims>(walk.results.size())};
   if (interface == Interface::kExported) return orders;
   for (size_t i = 0; i < orders.leaves.size(); ++i) {
-    if (arguments[i] >= 0) orders.leaves[i] = order_of_images(*walk.leaves[i]->leaf_type, target);
+    if (arguments[i] >= 0) orders.leaves[i] = nhwc_order(*walk.leaves[i]->leaf_type, target);
   }
   for (size_t i = 0; i < orders.results.size(); ++i) {
-    if (places[i] >= 0) orders.results[i] = order_of_images(*walk.results[i].type(), target);
+    if (places[i] >= 0) orders.results[i] = nhwc_order(*walk.results[i].type(), target);
   }
   for (const graph::Walk::Alias& alias : walk.aliases) {
     if (walk.leaves[alias.leaf]->leaf_type->sizes == walk.results[alias.result].type()->sizes &&
@@ -89,7 +89,7 @@ Orders orders_of(const graph::Walk& walk, const std::vector<int64_t>& arguments,
 
 // Returns true if the program has NHWC images, as arguments or from the library's convolutions. XLA propagates the
 // layout to the ops between them.
-bool images_lie_last(const graph::Walk& walk, const Orders& orders, ops::Target target) {
+bool has_nhwc_images(const graph::Walk& walk, const Orders& orders, ops::Target target) {
   if (target != ops::Target::kCpuWithKernels) return false;
   const auto is_order = [](const Dims& order) { return !order.empty(); };
   if (std::any_of(orders.leaves.begin(), orders.leaves.end(), is_order)) return true;
@@ -249,7 +249,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
   if (!knows_composites) e.set_composites_as_calls();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
   const Orders orders = orders_of(walk, arguments, places, target, interface);
-  e.set_images_last(images_lie_last(walk, orders, target));
+  e.set_nhwc(has_nhwc_images(walk, orders, target));
   Values leaves(walk.leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (arguments[i] < 0) continue;
@@ -334,7 +334,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
   }
   if (!assertions.empty()) results.push_back(extremes(e));
   result_orders.resize(results.size());
-  return {ops::with_stored_values(e.finish(results, result_orders), target, e.images_last()),
+  return {ops::with_stored_values(e.finish(results, result_orders), target, e.is_nhwc()),
           std::move(processes),
           draws,
           std::move(unchanged),

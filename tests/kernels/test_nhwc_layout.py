@@ -1,4 +1,4 @@
-"""Note [Images in programs]: 16-bit images in NHWC layout as a program's arguments and results."""
+"""Note [NHWC layout]: 16-bit images in NHWC layout as a program's arguments and results."""
 
 from __future__ import annotations
 
