@@ -92,7 +92,7 @@ def autocast(setting: Setting) -> Values:
 
 
 @program
-def arguments_as_they_lie(setting: Setting) -> Values:
+def arguments_in_their_layout(setting: Setting) -> Values:
     """Passes views: transposed, with an odd offset, and empty."""
     wide = torch.arange(320.0).view(10, 32)
     call = torch.compile(lambda x: x * 2 + 1, backend="pjrt", dynamic=False)

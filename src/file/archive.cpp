@@ -76,7 +76,7 @@ Archive::Archive(std::shared_ptr<const void> owner, Bytes bytes, std::string pat
     size = number<uint64_t>(bytes, at + 40);
     first = number<uint64_t>(bytes, at + 48);
   }
-  if (!has_room(bytes, first, size)) fail("is truncated: its directory lies beyond its end");
+  if (!has_room(bytes, first, size)) fail("is truncated: its directory is beyond its end");
   const Bytes directory = bytes.subspan(first, size);
   size_t at = 0;
   for (uint64_t i = 0; i < count; ++i) {

@@ -40,7 +40,7 @@ Stored read_npy(Bytes bytes, const std::string& path) {
     size = wide;
     start = 12;
   }
-  if (size > text.size() - start) fail("its header lies beyond its end");
+  if (size > text.size() - start) fail("its header is beyond its end");
   const std::string_view header = text.substr(start, size);
   const std::string_view descr = after(header, "descr");
   const size_t close = descr.size() > 1 ? descr.find('\'', 1) : std::string_view::npos;

@@ -32,7 +32,7 @@ Tensors read_safetensors(Bytes bytes, const std::string& path) {
   uint64_t header = 0;
   if (bytes.size() < sizeof header) fail("it is too short");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header > bytes.size() - sizeof header) fail("its header lies beyond its end");
+  if (header > bytes.size() - sizeof header) fail("its header is beyond its end");
   const Bytes data = bytes.subspan(sizeof header + header);
   Tensors tensors;
   try {
@@ -49,7 +49,7 @@ Tensors read_safetensors(Bytes bytes, const std::string& path) {
       const auto size = size_of(tensor.dtype, tensor.shape);
       if (first < 0 || last < first || static_cast<size_t>(last) > data.size() || !size ||
           static_cast<size_t>(last - first) != *size) {
-        fail(name + " has another size than its shape says, or lies beyond the end");
+        fail(name + " has another size than its shape says, or is beyond the end");
       }
       tensor.bytes = data.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
       tensors.emplace(name, std::move(tensor));

@@ -20,7 +20,7 @@ namespace tpjrt::onednn {
 // which tells the two apart.
 struct Form {
   dnnl::memory::dims source, weight, result, stride, padding, dilation;
-  bool is_turned = false, has_bias = false, has_added = false;
+  bool is_transposed = false, has_bias = false, has_added = false;
   dnnl::memory::data_type type = dnnl::memory::data_type::undef;
   std::string digest;  // of the weight's content
 

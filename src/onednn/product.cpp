@@ -17,7 +17,7 @@ Prepared make_product(const Form& form) {
   made.source = rows(form.source);
   made.result = rows(form.result);
   if (form.has_bias) made.bias = rows({1, form.result[1]});
-  made.given_weight = {form.weight, form.type, form.is_turned ? memory::format_tag::ba : memory::format_tag::ab};
+  made.given_weight = {form.weight, form.type, form.is_transposed ? memory::format_tag::ba : memory::format_tag::ab};
   const dnnl::matmul::primitive_desc description(
       engine(), made.source, {form.weight, form.type, memory::format_tag::any}, made.bias, made.result, attributes);
   made.run = dnnl::matmul(description);
@@ -30,8 +30,8 @@ void multiply(const Call& call, const ffi::Dictionary& attributes) {
   Form form;
   form.type = call.type();
   form.weight = dims_of(call.operands.at(1).dimensions());
-  form.is_turned = attributes.get<bool>("turned").value();
-  if (form.is_turned) std::swap(form.weight.at(0), form.weight.at(1));
+  form.is_transposed = attributes.get<bool>("turned").value();
+  if (form.is_transposed) std::swap(form.weight.at(0), form.weight.at(1));
   const auto count = static_cast<int64_t>(call.operands[0].element_count());
   form.source = {count / form.weight.at(0), form.weight[0]};
   form.result = {form.source[0], form.weight.at(1)};

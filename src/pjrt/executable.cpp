@@ -135,7 +135,7 @@ void check_replica(const Buffer& buffer, size_t argument, size_t device_index) {
                 "argument " + std::to_string(argument) + " of the program on device " + std::to_string(device_index) +
                     " " + what);
   };
-  if (buffer.device_index() != device_index) refuse("lies on device " + std::to_string(buffer.device_index()));
+  if (buffer.device_index() != device_index) refuse("is on device " + std::to_string(buffer.device_index()));
   if (buffer.is_deleted()) refuse("was given to an earlier program, which wrote over it");
 }
 

@@ -115,7 +115,7 @@ def test_on_the_device(name: str) -> None:
 
 
 @pytest.mark.host_memory
-def test_state_is_updated_where_it_lies() -> None:
+def test_state_is_updated_in_place() -> None:
     model, optimizer, step, *_ = training("cpu", OPTIMIZERS["Adam"])
     x, y = data()
     step(x, y)

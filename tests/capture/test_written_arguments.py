@@ -37,17 +37,17 @@ ANY = (scaled_columns, as_integers, of_one_more_dimension)
 
 
 @pytest.mark.parametrize(
-    ("write", "turned"),
+    ("write", "transposed"),
     [*((write, False) for write in (flat, in_two_ways, *ANY)), *((write, True) for write in ANY)],
 )
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3)], ids=["square", "wide"])
 @pytest.mark.parametrize("entry", ["jit", "step", "file"])
 def test_what_is_written(
-    tmp_path: Path, write: Callable[[torch.Tensor], None], shape: tuple[int, int], turned: bool, entry: str
+    tmp_path: Path, write: Callable[[torch.Tensor], None], shape: tuple[int, int], transposed: bool, entry: str
 ) -> None:
     def given() -> torch.Tensor:
         x = torch.arange(1.0, 1 + shape[0] * shape[1])
-        return x.view(shape[::-1]).t() if turned else x.view(shape)
+        return x.view(shape[::-1]).t() if transposed else x.view(shape)
 
     expected, got = given(), given()
     write(expected)

@@ -116,7 +116,7 @@ def test_other_ops_have_the_cpus_strides(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["index_add_", "index_copy_", "index_fill_", "put_", "index_put_"])
-def test_an_index_must_not_lie_in_what_is_written(name: str) -> None:
+def test_an_index_must_not_overlap_what_is_written(name: str) -> None:
     def call(device: str) -> None:
         index = torch.tensor([2, 1, 0], device=device)
         if name == "put_":
@@ -173,7 +173,7 @@ def test_convolutions_keep_channels_last(last: str, transposed: bool) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is out of bounds")
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.float32])
-def test_random_integers_lie_in_the_dtypes_range(dtype: torch.dtype) -> None:
+def test_random_integers_are_in_the_dtypes_range(dtype: torch.dtype) -> None:
     largest = int(torch.finfo(dtype).max) if dtype.is_floating_point else 1
     if dtype not in (torch.bool, torch.float16, torch.float32):
         largest = torch.iinfo(dtype).max

@@ -11,7 +11,7 @@ from torch_pjrt.distributed.rank import PerRank, per_rank
 from torch_pjrt.distributed.world import is_asked_for
 
 
-def test_groups_that_lie_alike() -> None:
+def test_groups_with_equal_layouts() -> None:
     known = {(0, 2), (1, 3), (0, 1), (2, 3), (0, 1, 2, 3)}
     assert translated((0, 2), 4, known) == [(0, 2), (1, 3)]
     assert translated((0, 1), 4, known) == [(0, 1), (2, 3)]

@@ -59,7 +59,7 @@ def test_inference(device: str) -> None:
 
 
 @pytest.mark.host_memory
-def test_cpu_tensors_are_used_where_they_lie() -> None:
+def test_cpu_tensors_are_used_in_their_memory() -> None:
     model = nn.Linear(64, 64)
     x = torch.randn(64, 64)
     with torch.no_grad():

@@ -15,7 +15,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_BF16_DOTS, LIES
+from tests.kernels.library import HAS_BF16_DOTS, LAYOUTS
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -186,11 +186,11 @@ def test_parameters_that_change(change: Callable[[Block], None], programs: list[
     assert len(programs) == made
 
 
-@pytest.mark.parametrize("lies", LIES)
-def test_however_images_and_weights_lie(lies: str) -> None:
-    model, x = Block(), LIES[lies](images())
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_images_and_weights(layout: str) -> None:
+    model, x = Block(), LAYOUTS[layout](images())
     for convolution in (model.first, model.second):
-        convolution.weight = nn.Parameter(LIES[lies](convolution.weight.detach()))
+        convolution.weight = nn.Parameter(LAYOUTS[layout](convolution.weight.detach()))
     with torch.no_grad():
         y = frozen(model)(x)
         assert y.stride() == model(x).stride()

@@ -153,7 +153,7 @@ def test_results_that_are_views(tmp_path: Path, f: Callable[[torch.Tensor], torc
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-def test_images_whose_channels_lie_last(tmp_path: Path, freeze: bool) -> None:
+def test_images_in_nhwc_layout(tmp_path: Path, freeze: bool) -> None:
     model = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU()).eval()
     images = torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last)
     program = roundtrip(tmp_path, model, images, dynamic={"input": {0: [1, 2]}}, freeze=freeze)

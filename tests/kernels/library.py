@@ -19,7 +19,7 @@ OF_MANY_ROWS = [
 ]  # fmt: skip
 
 # Layouts in four dimensions: equal values at other addresses.
-LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "channels last": lambda x: x.to(memory_format=torch.channels_last),
     "at an odd offset": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),
     "every second": lambda x: torch.stack([x, x], 1).flatten(0, 1)[::2],

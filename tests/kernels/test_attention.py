@@ -95,8 +95,8 @@ def test_what_it_takes(run: Run, cudnn: str) -> None:
         for k in (2, 4, 3, 8), (2, 4, 9, 8):
             check(inputs(dtype, k=k), lambda q, k, v: attention(q, k, v, is_causal=True), PLAIN)
 
-        lies, _ = check(inputs(dtype, heads_third=True), attention, PLAIN)
-        assert lies["bmm1_dot_dimension_numbers"]["lhs_batch_dimensions"] == ["0", "2"]
+        layout, _ = check(inputs(dtype, heads_third=True), attention, PLAIN)
+        assert layout["bmm1_dot_dimension_numbers"]["lhs_batch_dimensions"] == ["0", "2"]
         check(inputs(dtype, k=(2, 2, 10, 8)), lambda q, k, v: attention(q, k, v, enable_gqa=True), PLAIN)
         check(inputs(dtype, (4, 6, 8)), attention, PLAIN)
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_BF16, HAS_BF16_DOTS, LIES
+from tests.kernels.library import HAS_BF16, HAS_BF16_DOTS, LAYOUTS
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -96,13 +96,13 @@ def test_values(name: str, with_bias: bool, dtype: torch.dtype, programs: list[s
         assert by_library("".join(programs)) == list(PARTS[:2] if none_of_weight else PARTS)
 
 
-@pytest.mark.parametrize("lies", LIES)
-def test_however_operands_lie(lies: str) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_operands(layout: str) -> None:
     case = CASES["plain"]
-    given = [LIES[lies](drawn(*sizes)) for sizes in case[1:3]]
-    gradient = LIES[lies](drawn(2, 24, 32, 32))
+    given = [LAYOUTS[layout](drawn(*sizes)) for sizes in case[1:3]]
+    gradient = LAYOUTS[layout](drawn(2, 24, 32, 32))
     exact = results(case, [x.double() for x in given], gradient.double())
-    mine = results(case, [LIES[lies](x.contiguous().to("pjrt")) for x in given], gradient.to("pjrt"))
+    mine = results(case, [LAYOUTS[layout](x.contiguous().to("pjrt")) for x in given], gradient.to("pjrt"))
     for x, expected in zip(mine, exact, strict=True):
         rounded(x, expected)
     reference = F.conv2d(*given, padding=1)

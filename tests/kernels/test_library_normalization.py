@@ -44,9 +44,9 @@ def results(made: nn.BatchNorm2d, x: torch.Tensor, gradient: torch.Tensor) -> li
     ids=str,
 )
 @pytest.mark.parametrize("parameters", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("lies", [torch.contiguous_format, torch.channels_last], ids=str)
-def test_values(options: dict[str, bool], parameters: torch.dtype, lies: torch.memory_format) -> None:
-    x = (torch.randn(SIZES) * 3 + torch.randn(24, 1, 1) * 5).bfloat16().contiguous(memory_format=lies)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_values(options: dict[str, bool], parameters: torch.dtype, layout: torch.memory_format) -> None:
+    x = (torch.randn(SIZES) * 3 + torch.randn(24, 1, 1) * 5).bfloat16().contiguous(memory_format=layout)
     gradient = torch.randn(SIZES).bfloat16()
     exact = results(layer(parameters, **options).double(), x.double(), gradient.double())
     eager = results(layer(parameters, **options), x, gradient)

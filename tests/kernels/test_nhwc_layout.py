@@ -69,7 +69,7 @@ def test_what_is_written_over() -> None:
         torch.testing.assert_close(turned.cpu(), x.mT)
 
 
-def test_the_program_takes_and_gives_them_as_they_lie(programs: list[str]) -> None:
+def test_the_program_takes_and_gives_their_layout(programs: list[str]) -> None:
     x = drawn(4, 8, 16, 16).to(memory_format=torch.channels_last)
     torch.compile(lambda x: x + 1, backend="pjrt")(x)
     assert programs[-1].count('mhlo.layout_mode = "{1,3,2,0}"') >= 2
@@ -90,7 +90,7 @@ def network() -> nn.Sequential:
 
 
 @pytest.mark.skipif(not HAS_BF16_DOTS, reason="oneDNN has no instructions for bfloat16 here: convolutions are XLA's")
-def test_what_is_kept_for_the_backward_lies_as_convolutions_take_it(programs: list[str]) -> None:
+def test_what_is_kept_for_the_backward_has_the_layout_of_convolutions(programs: list[str]) -> None:
     torch._dynamo.reset()
     model, exact, x = network(), network().double(), drawn(4, 8, 40, 40)
     torch.compile(model, backend="pjrt")(x).float().square().mean().backward()
@@ -107,7 +107,7 @@ def test_what_is_kept_for_the_backward_lies_as_convolutions_take_it(programs: li
     assert backward.count("tensor<4x32x17x17xi1> {mhlo.layout_mode") == 1
 
 
-def test_what_the_user_gets_lies_as_captured() -> None:
+def test_what_the_user_gets_has_the_captured_layout() -> None:
     torch._dynamo.reset()
     model, x = network(), drawn(4, 8, 40, 40)
     assert torch.compile(model, backend="pjrt")(x).is_contiguous()

@@ -291,7 +291,7 @@ print(any('by = "aten"' in text for text in texts))
 @with_library
 @pytest.mark.parametrize("narrow", [torch.int8, torch.float8_e4m3fn, torch.float16], ids=str)
 @pytest.mark.parametrize("rows", [1, 16])
-def test_a_weight_that_is_converted_is_read_as_it_lies(rows: int, narrow: torch.dtype, programs: list[str]) -> None:
+def test_a_weight_that_is_converted_is_read_in_its_layout(rows: int, narrow: torch.dtype, programs: list[str]) -> None:
     """torchao's 8-bit weights: a program that converts and then transposes them took ten times as long as the
     product."""
     x, w = drawn(rows, 1024), (torch.randn(768, 1024) * 20).to(narrow)

@@ -245,7 +245,7 @@ def test_predicates_see_layouts(kernels: ExitStack) -> None:
     assert calls[2].results[0].layout == (1, 3, 2, 0)
 
 
-def test_a_function_gets_tensors_as_they_lie(kernels: ExitStack) -> None:
+def test_a_function_gets_tensors_in_their_layout(kernels: ExitStack) -> None:
     seen: list[tuple[int, ...]] = []
 
     def own(x: torch.Tensor, approximate: str) -> torch.Tensor:

@@ -142,7 +142,7 @@ def test_complex_uniform_numbers_are_drawn_on_the_device_and_the_same_in_out(dty
     [torch.poisson, torch._standard_gamma, torch.bernoulli, lambda x: torch.nn.functional.rrelu(x, training=True)],
     ids=["poisson", "gamma", "bernoulli", "rrelu"],
 )
-def test_draws_lie_as_on_the_cpu(draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_draws_have_the_cpus_layout(draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.rand(2, 3, 4, 5)
     for view in (x[0, 0].t(), x[0].permute(2, 0, 1), x.contiguous(memory_format=torch.channels_last), x[0, 0, :, ::2]):
         assert draw(view.to("pjrt")).stride() == draw(view).stride()

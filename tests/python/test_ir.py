@@ -43,7 +43,7 @@ def test_every_program_of_a_script_once(tmp_path: Path) -> None:
     assert '// program 1: StableHLO\nmodule @"graph" {\n' in out
 
 
-def test_a_line_is_the_users_wherever_it_lies(tmp_path: Path) -> None:
+def test_a_line_is_the_users_wherever_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "torch" / "torch_pjrt"
     folder.mkdir(parents=True)
     (folder / "script.py").write_text(SCRIPT)

@@ -273,7 +273,7 @@ def test_what_memory_held_before_is_nothing_to_a_product(layout: torch.layout) -
 
 @pytest.mark.each_way
 @pytest.mark.parametrize("layout", COMPRESSED, ids=name)
-def test_products_lie_as_on_the_cpu(layout: torch.layout) -> None:
+def test_products_have_the_cpus_layout(layout: torch.layout) -> None:
     sparse = matrix(layout, torch.float32)
     left, right = torch.randn(3, sparse.shape[0]), torch.randn(sparse.shape[1], 3)
 

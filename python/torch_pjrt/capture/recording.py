@@ -289,7 +289,7 @@ class Recording(TorchFunctionMode):
                 if (now.shape, now.dtype) != (before.shape, before.dtype):
                     raise CaptureError(
                         f"the captured function gives {'.'.join((each.name, *path))} another shape or dtype: it is "
-                        "updated where it lies"
+                        "updated in place"
                     )
                 with torch.no_grad():
                     before.copy_(now)

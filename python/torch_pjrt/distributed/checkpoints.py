@@ -58,7 +58,7 @@ def _refuse(tensor: Any, what: str) -> None:
     parts = zip(coordinates, tensor.placements, strict=False)
     if any(isinstance(place, PerRank) and not placement.is_replicate() for place, placement in parts):
         raise NotImplementedError(
-            f"{what}: a DTensor whose shards lie on the devices of one process, of which it would write the first "
+            f"{what}: a DTensor whose shards are on the devices of one process, of which it would write the first "
             "rank's alone. torch.distributed.checkpoint.save writes all of them; or save full_tensor(), or take "
             "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
         )

@@ -103,7 +103,7 @@ class Frozen:
         else:
             name = names.names.get(id(tensor), str(found.weight.target))
             self.matrices[id(tensor)] = Matrix(name, tensor, _digest(tensor))
-        called = _product(found.is_turned, bias is not None, self.matrices[id(tensor)].digest)
+        called = _product(found.is_transposed, bias is not None, self.matrices[id(tensor)].digest)
         operands = [found.rows, found.weight] + ([] if found.bias is None else [found.bias])
         with node.graph.inserting_before(node):
             call = node.graph.call_function(called, tuple(operands))
@@ -198,20 +198,20 @@ class Product(NamedTuple):
     rows: fx.Node
     weight: fx.Node
     bias: fx.Node | None
-    is_turned: bool
+    is_transposed: bool
 
 
 def product_of(node: fx.Node) -> Product | None:
     arguments: Any = node.args
     if node.target is aten.linear.default:
         rows, weight, *bias = arguments
-        return Product(rows, weight, bias[0] if bias else None, is_turned=True)
+        return Product(rows, weight, bias[0] if bias else None, is_transposed=True)
     if node.target is aten.addmm.default and not node.kwargs:
         bias, rows, weight = arguments
-        return Product(rows, weight, bias, is_turned=False)
+        return Product(rows, weight, bias, is_transposed=False)
     if node.target in (aten.mm.default, aten.matmul.default):
         rows, weight = arguments
-        return Product(rows, weight, None, is_turned=False)
+        return Product(rows, weight, None, is_transposed=False)
     return None
 
 
@@ -264,10 +264,10 @@ def _convolution(
     return frozen_convolution
 
 
-def _product(is_turned: bool, has_bias: bool, digest: str) -> Callable[..., torch.Tensor]:
-    @composite(onednn.PRODUCT, turned=is_turned, has_bias=has_bias, weight=digest)
+def _product(is_transposed: bool, has_bias: bool, digest: str) -> Callable[..., torch.Tensor]:
+    @composite(onednn.PRODUCT, turned=is_transposed, has_bias=has_bias, weight=digest)
     def frozen_product(rows: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
-        if is_turned:
+        if is_transposed:
             return F.linear(rows, weight, *bias)
         return torch.addmm(*bias, rows, weight) if has_bias else rows @ weight
 

@@ -201,7 +201,7 @@ def _convolution(_: Interpreter, op: Any, x: Values) -> Any:
     spatial = tuple(n.kernel_spatial_dimensions)
     rank = len(spatial)
     reversal = [bool(each) for each in op.attributes["window_reversal"]] if "window_reversal" in op.attributes else []
-    kernel = lax.rev(x[1], [dim for dim, turned in zip(spatial, reversal, strict=True) if turned]) if reversal else x[1]
+    kernel = lax.rev(x[1], [dim for dim, transposed in zip(spatial, reversal, strict=True) if transposed]) if reversal else x[1]
     numbers = lax.ConvDimensionNumbers(
         (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions),
         (n.kernel_output_feature_dimension, n.kernel_input_feature_dimension, *spatial),
@@ -225,18 +225,18 @@ def _convolution(_: Interpreter, op: Any, x: Values) -> Any:
 def _cholesky(_: Interpreter, op: Any, x: Values) -> Any:
     if _flag(op, "lower"):
         return lax.linalg.cholesky(x[0], symmetrize_input=False)
-    turned = jax.numpy.swapaxes(x[0], -1, -2).conj()
-    return jax.numpy.swapaxes(lax.linalg.cholesky(turned, symmetrize_input=False), -1, -2).conj()
+    transposed = jax.numpy.swapaxes(x[0], -1, -2).conj()
+    return jax.numpy.swapaxes(lax.linalg.cholesky(transposed, symmetrize_input=False), -1, -2).conj()
 
 
 def _triangular_solve(_: Interpreter, op: Any, x: Values) -> Any:
-    turned = _word(op, "transpose_a", "TransposeAttr")
+    transposed = _word(op, "transpose_a", "TransposeAttr")
     return lax.linalg.triangular_solve(
         *x,
         left_side=_flag(op, "left_side"),
         lower=_flag(op, "lower"),
-        transpose_a=turned != "NO_TRANSPOSE",
-        conjugate_a=turned == "ADJOINT",
+        transpose_a=transposed != "NO_TRANSPOSE",
+        conjugate_a=transposed == "ADJOINT",
         unit_diagonal=_flag(op, "unit_diagonal"),
     )
 

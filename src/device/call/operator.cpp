@@ -31,7 +31,7 @@ const c10::Type& without_optional(const c10::Type& type) {
   return type;
 }
 
-// Returns whether the op writes an argument without saying so in its schema (Note [Schemas that lie]).
+// Returns whether the op writes an argument without saying so in its schema (Note [Incorrect schemas]).
 bool writes_silently(std::string_view name, size_t argument) {
   if (name == "aten::native_batch_norm") return argument == 3 || argument == 4;
   if (name == "aten::batch_norm_update_stats") return argument == 1 || argument == 2;

@@ -73,7 +73,7 @@ std::string text_of(const Signature& signature, const std::vector<TypePtr>& argu
 constexpr int64_t kImages = 4;  // rank of a batch of images
 
 // Returns the dense type whose dimensions have this order, the innermost first; row-major if `order` is empty.
-TypePtr lying(c10::ScalarType dtype, const hlo::Dims& sizes, const hlo::Dims& order) {
+TypePtr type_of_layout(c10::ScalarType dtype, const hlo::Dims& sizes, const hlo::Dims& order) {
   if (order.empty()) return graph::intern_contiguous(dtype, sizes);
   hlo::Dims strides(sizes.size());
   int64_t step = 1;
@@ -240,7 +240,7 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   const auto order_of = [&](const hlo::Dims& dims) {
     return last && std::ssize(dims) == kImages ? ops::channels_last(kImages) : hlo::Dims();
   };
-  const auto type_of = [&](c10::ScalarType dtype, const hlo::Dims& dims) { return lying(dtype, dims, order_of(dims)); };
+  const auto type_of = [&](c10::ScalarType dtype, const hlo::Dims& dims) { return type_of_layout(dtype, dims, order_of(dims)); };
   ops::Emit::Orders orders;
   for (const Value& value : given) {
     call.arguments.push_back(type_of(ops::dtype_of(value.element()), value.dims()));

@@ -50,7 +50,7 @@ bool checks_memory() {
   return on;
 }
 
-void assert_lies_as(const graph::TensorType& form, const at::Tensor& memory) {
+void assert_has_layout(const graph::TensorType& form, const at::Tensor& memory) {
   TORCH_INTERNAL_ASSERT(memory.scalar_type() == form.dtype && memory.sizes() == c10::IntArrayRef(form.sizes) &&
                             memory.strides() == c10::IntArrayRef(form.strides),
                         "memory of strides ", memory.strides(), " that is called ", graph::to_string(form));
@@ -67,7 +67,7 @@ graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer
     // A result may have its sizes as dimensions and the layout of its form (Note [NHWC layout]).
     const bool images = form->rank() >= 4 && c10::IntArrayRef(buffer->dims()) == c10::IntArrayRef(form->sizes);
     TORCH_INTERNAL_ASSERT(wanted->element_type == buffer->element_type() && (images || wanted->dims == buffer->dims()),
-                          "a buffer whose memory does not lie as ", graph::to_string(*form), " says");
+                          "a buffer whose memory does not have the layout of ", graph::to_string(*form), " says");
   }
   return graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer), borrowed));
 }

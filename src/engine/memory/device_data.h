@@ -60,7 +60,7 @@ std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& typ
 graph::TypePtr form_of(const at::Tensor& dense);
 // Returns true if TORCH_PJRT_CHECK_MEMORY=1, as in the tests: forms are then checked against memory.
 bool checks_memory();
-void assert_lies_as(const graph::TensorType& form, const at::Tensor& memory);
+void assert_has_layout(const graph::TensorType& form, const at::Tensor& memory);
 // Returns a leaf whose memory is `buffer`, laid out as `form` says.
 graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer, bool borrowed = false);
 

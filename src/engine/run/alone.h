@@ -13,8 +13,8 @@ namespace tpjrt::engine {
 // Returns the operand, or a contiguous copy if a program can't use its memory in place. Its layout is its producer's
 // and may differ from the call's signature, whose type may have a view's strides.
 inline at::Tensor of_memory(const at::Tensor& operand) {
-  const bool lies_well = operand.is_non_overlapping_and_dense() && is_aligned(operand.const_data_ptr());
-  return lies_well ? operand : operand.clone(at::MemoryFormat::Contiguous);
+  const bool is_usable = operand.is_non_overlapping_and_dense() && is_aligned(operand.const_data_ptr());
+  return is_usable ? operand : operand.clone(at::MemoryFormat::Contiguous);
 }
 
 // Returns a call's results by index; undefined ones stay empty.

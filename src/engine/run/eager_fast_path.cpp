@@ -157,7 +157,7 @@ bool LazyEngine::run_eagerly(const OneCall& one) {
     if (!type) type = buffer_type(*form);
     if (!is_alone(result) || result.storage().nbytes() != form->nbytes())
       result = empty_of(*form, c10::kCPU).copy_(result);
-    if (C10_UNLIKELY(checks_memory())) assert_lies_as(*form, result);
+    if (C10_UNLIKELY(checks_memory())) assert_has_layout(*form, result);
     const auto device = static_cast<c10::DeviceIndex>(signature.device);
     one.results.push_back({graph::make_leaf(form, keep(std::move(result), type, device)), 0});
   }

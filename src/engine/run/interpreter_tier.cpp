@@ -196,7 +196,7 @@ LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, c
   std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
   std::vector<std::shared_ptr<DeviceData>> results;
   for (size_t i = 0; i < values.size(); ++i) {
-    if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
+    if (C10_UNLIKELY(checks_memory())) assert_has_layout(*graph::dense(plan.program->result_types[i]), values[i]);
     if (!is_host_memory) done.copied += values[i].nbytes();
     Taken::One* const one = taken.find(values[i].const_data_ptr());
     if (!one) {

@@ -43,7 +43,7 @@ LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, c
   try {
     std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
     for (size_t i = 0; i < values.size(); ++i) {
-      if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
+      if (C10_UNLIKELY(checks_memory())) assert_has_layout(*graph::dense(plan.program->result_types[i]), values[i]);
       results.push_back(cuda.keep(std::move(values[i]), plan.result_types[i]));
     }
   } catch (const c10::OutOfMemoryError& error) {

@@ -30,7 +30,7 @@ class AtPlace final : public c10::Allocator {
 };
 
 // Returns whether the tensors, which have the same sizes, have the same layout.
-bool lie_alike(const at::Tensor& a, const at::Tensor& b) {
+bool have_same_layout(const at::Tensor& a, const at::Tensor& b) {
   for (int64_t d = 0; d < a.dim(); ++d) {
     if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
   }
@@ -51,7 +51,7 @@ void OutputForwarding::give(const at::Tensor& result) const {
   const at::Tensor to = place_;
   if (!result.is_same_size(to) || result.const_data_ptr() != to.const_data_ptr()) {
     to.copy_(result);
-  } else if (!lie_alike(result, to)) {
+  } else if (!have_same_layout(result, to)) {
     to.copy_(result.clone());
   }
 }

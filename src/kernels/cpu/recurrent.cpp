@@ -45,10 +45,10 @@ at::Tensor part(const at::Tensor& rows, int64_t first, int64_t hidden, int64_t c
 
 // Returns the transposed matrix for many products: MKL reads a contiguous one in two thirds of the time. oneDNN,
 // which multiplies 16-bit numbers, reorders both kinds itself.
-at::Tensor turned(const at::Tensor& weight, int64_t times) {
+at::Tensor transpose_of(const at::Tensor& weight, int64_t times) {
   constexpr int64_t kMany = 8;
-  const at::Tensor turned = weight.t();
-  return times >= kMany && !c10::isReducedFloatingType(weight.scalar_type()) ? turned.contiguous() : turned;
+  const at::Tensor transposed = weight.t();
+  return times >= kMany && !c10::isReducedFloatingType(weight.scalar_type()) ? transposed.contiguous() : transposed;
 }
 
 // Returns whether float32 computes a step of 16-bit numbers faster. A call of oneDNN takes some 30 µs, and MKL's
@@ -75,7 +75,7 @@ struct Forward {
 
 void lstm(const Layer& layer, const at::Tensor& gates, const Forward& results) {
   const int64_t n = layer.hidden();
-  const at::Tensor weight = turned(layer.weight, gates.size(0));
+  const at::Tensor weight = transpose_of(layer.weight, gates.size(0));
   at::Tensor h = layer.hx, c = *layer.cx;
   each_step(gates.size(0), layer.reverse, [&](int64_t t) {
     at::Tensor now = results.workspace.select(0, t), cell = results.cells.select(0, t),
@@ -93,7 +93,7 @@ void lstm(const Layer& layer, const at::Tensor& gates, const Forward& results) {
 void gru(const Layer& layer, const at::Tensor& gates, const Optional& bias, const Forward& results) {
   const int64_t n = layer.hidden();
   const at::Tensor inner = at::empty(gates.sizes(), gates.options());
-  const at::Tensor weight = turned(layer.weight, gates.size(0));
+  const at::Tensor weight = transpose_of(layer.weight, gates.size(0));
   at::Tensor h = layer.hx;
   each_step(gates.size(0), layer.reverse, [&](int64_t t) {
     const at::Tensor now = results.workspace.select(0, t), x = gates.select(0, t);
@@ -109,7 +109,7 @@ void gru(const Layer& layer, const at::Tensor& gates, const Optional& bias, cons
 }
 
 void plain(const Layer& layer, const at::Tensor& gates, const Forward& results) {
-  const at::Tensor weight = turned(layer.weight, gates.size(0));
+  const at::Tensor weight = transpose_of(layer.weight, gates.size(0));
   at::Tensor h = layer.hx;
   each_step(gates.size(0), layer.reverse, [&](int64_t t) {
     at::Tensor output = results.outputs.select(0, t);

@@ -111,8 +111,8 @@ enum Scaling : int64_t { kWhole = 0, kRows = 1, kMx = 3, kRowsOfBlock = 4, kBloc
 // Expands float32 scales of blocks to a matrix of rows, (rows, k), in either of the two layouts.
 Value spread_blocks(Emit& e, const Value& scale, int64_t recipe, const Dims& dims) {
   if (recipe == kRowsOfBlock) return spread(e, scale, dims, {1, kBlock});
-  const Value turned = e.transpose(scale, {1, 0});  // (k blocks, padded to a multiple of 4; blocks of rows)
-  return spread(e, e.slice_dim(turned, 1, 0, blocks_in(dims[1], kBlock)), dims, {kBlock, kBlock});
+  const Value transposed = e.transpose(scale, {1, 0});  // (k blocks, padded to a multiple of 4; blocks of rows)
+  return spread(e, e.slice_dim(transposed, 1, 0, blocks_in(dims[1], kBlock)), dims, {kBlock, kBlock});
 }
 
 // aten::_scaled_mm_v2: the call says what its scales apply to, see `Scaling`.

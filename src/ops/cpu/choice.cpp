@@ -19,9 +19,9 @@ Expression usually(const Expression& rare, const std::vector<Expression>& operan
   // XLA turns a branch whose sides are both elementwise into a select, and computes both. The slow side therefore
   // reverses its operands and its result.
   const auto otherwise = [&](const Values&) {
-    std::vector<Expression> turned;
-    for (const Expression& x : operands) turned.push_back(reversed(x));
-    return Values{reversed(slow(turned)).value};
+    std::vector<Expression> reversed_operands;
+    for (const Expression& x : operands) reversed_operands.push_back(reversed(x));
+    return Values{reversed(slow(reversed_operands)).value};
   };
   return rare.with(e.if_else(any(rare), otherwise, [&](const Values&) { return Values{fast().value}; })[0]);
 }

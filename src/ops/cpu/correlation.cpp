@@ -28,8 +28,8 @@ Value kernel_by_features(Emit& e, const Value& x, const Value& y, const Motion& 
   const int64_t batch = x.dim(0), features = x.dim(1) / m.groups;
   const Dims in = spatial_of(x.dims());
   const Value apart = e.reshape(x, joined({batch, m.groups, features}, in));
-  const Value turned = e.transpose(apart, joined({2, 1, 0}, range(3, apart.rank())));
-  const Value grouped = e.reshape(turned, joined({features, m.groups * batch}, in));
+  const Value transposed = e.transpose(apart, joined({2, 1, 0}, range(3, apart.rank())));
+  const Value grouped = e.reshape(transposed, joined({features, m.groups * batch}, in));
   return correlate_kernel_whole(e, grouped, y, m, kernel, Groups::kOfFeatures);
 }
 
@@ -189,9 +189,9 @@ Value product_to_tiles(Emit& e, const Value& x, const Value& w, const Motion& m,
     const Value y = e.reshape(multiply(e, rows, matrix, {{}, {}, {1}, {0}}), {batch, positions, results});
     product = e.transpose(y, {0, 2, 1});
   } else {
-    const Value turned = e.computed_once(e.transpose(matrix, {1, 0}));
+    const Value transposed = e.computed_once(e.transpose(matrix, {1, 0}));
     product =
-        multiply(e, e.broadcast_in_dim(turned, {batch, results, features}, {1, 2}), columns, {{0}, {0}, {2}, {1}});
+        multiply(e, e.broadcast_in_dim(transposed, {batch, results, features}, {1, 2}), columns, {{0}, {0}, {2}, {1}});
   }
   Dims order{0, 1}, met{batch, out[1]};
   Dims low(out.size(), 0), high = low, interior = low;

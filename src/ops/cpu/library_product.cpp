@@ -32,7 +32,7 @@ std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch,
     return all;
   };
   const Dims plain = free_first ? chained({batch, free, contracting}) : chained({batch, contracting, free});
-  const Dims turned = free_first ? chained({batch, contracting, free}) : chained({batch, free, contracting});
+  const Dims transposed = free_first ? chained({batch, contracting, free}) : chained({batch, free, contracting});
   const auto counted = [&](const Dims& dims) {
     int64_t count = 1;
     for (int64_t d : dims) count *= given.dim(d);
@@ -45,14 +45,14 @@ std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch,
   };
   // The layout before a transpose: the original order of dimensions, in the numbering of `given`.
   if (const auto* moved = e.moved_from(given)) {
-    Dims lies(moved->permutation.size());
-    for (size_t i = 0; i < lies.size(); ++i) lies[at(moved->permutation[i])] = static_cast<int64_t>(i);
-    if (lies == plain) return shaped(moved->from, false);
-    if (lies == turned) return shaped(moved->from, true);
+    Dims layout(moved->permutation.size());
+    for (size_t i = 0; i < layout.size(); ++i) layout[at(moved->permutation[i])] = static_cast<int64_t>(i);
+    if (layout == plain) return shaped(moved->from, false);
+    if (layout == transposed) return shaped(moved->from, true);
   }
   const Dims now = range(0, given.rank());
   if (now == plain) return shaped(given, false);
-  if (now == turned) return shaped(given, true);
+  if (now == transposed) return shaped(given, true);
   return {};
 }
 

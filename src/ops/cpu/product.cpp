@@ -61,7 +61,7 @@ std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo:
 
 // Returns the transpose of a large matrix times a vector, as in the gradient of a product with a vector, as the
 // vector times the matrix. XLA:CPU takes a hundred times as long for the former. Returns nothing for other products.
-std::optional<Value> turned_vector(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
+std::optional<Value> transposed_vector(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                    ElementType out) {
   if (a.rank() != 2 || b.rank() != 1 || dims.lhs_contracting != Dims{1}) return {};
   const Value* matrix = e.transposed_from(a);
@@ -73,7 +73,7 @@ std::optional<Value> turned_vector(Emit& e, const Value& a, const Value& b, cons
 
 Value product_on_cpu(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   if (auto swapped = few_rows(e, a, b, dims, out)) return *swapped;
-  if (auto turned = turned_vector(e, a, b, dims, out)) return *turned;
+  if (auto transposed = transposed_vector(e, a, b, dims, out)) return *transposed;
   if (auto fused = tiny(e, a, b, dims, out)) return *fused;
   if (auto in_pieces = one_row(e, a, b, dims, out)) return *in_pieces;
   return e.dot_general(a, b, dims, out, product_precision(e, a.element()));

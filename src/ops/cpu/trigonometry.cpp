@@ -23,7 +23,7 @@ CosineAndSine near_zero(const Expression& x) {
 }
 
 // Returns cosine and sine of `rest` plus `quarters` quarter turns (s32).
-CosineAndSine turned(const Expression& rest, const Expression& quarters) {
+CosineAndSine rotated(const Expression& rest, const Expression& quarters) {
   const auto [c, s] = near_zero(rest);
   const auto bit = [&](const Expression& x, double mask) { return x.apply("and", x.number(mask)) != 0; };
   const Expression odd = bit(quarters, 1);
@@ -44,7 +44,7 @@ CosineAndSine of_radians(const Expression& x) {
   const Expression wide = converted(x, ElementType::kF64);
   const Expression quarters = (wide * M_2_PI).unary("round_nearest_even");
   const Expression rest = wide - quarters * kHigh - quarters * kLow;
-  return turned(converted(rest, ElementType::kF32), converted(quarters, ElementType::kS32));
+  return rotated(converted(rest, ElementType::kF32), converted(quarters, ElementType::kS32));
 }
 
 // Returns `fast` where no element is too large for it, else XLA's own op.
@@ -59,7 +59,7 @@ Expression chosen(const Expression& x, std::string_view op, const std::function<
 CosineAndSine CpuLowerings::of_turns(const Expression& x) const {
   if (!has_fast_way(x)) return BackendLowerings::of_turns(x);
   const Expression quarters = (x * 4).unary("round_nearest_even");
-  return turned((x - quarters * 0.25) * (2 * M_PI), converted(quarters, ElementType::kS32));
+  return rotated((x - quarters * 0.25) * (2 * M_PI), converted(quarters, ElementType::kS32));
 }
 
 Expression CpuLowerings::cosine(const Expression& x) const {

@@ -136,8 +136,8 @@ Values ormqr(Emit& e, const Call& c) {
   const Value other = matrices::stacked(e, c.tensor("input3"));
   const bool adjoint = c.boolean("transpose");
   if (c.boolean("left")) return {shaped_as(e, matrices::reflected(e, given, other, adjoint), c)};
-  const Value turned = matrices::reflected(e, given, matrices::adjoint(e, other), !adjoint);
-  return {shaped_as(e, matrices::adjoint(e, turned), c)};
+  const Value reflected_rows = matrices::reflected(e, given, matrices::adjoint(e, other), !adjoint);
+  return {shaped_as(e, matrices::adjoint(e, reflected_rows), c)};
 }
 
 // aten::linalg_qr: mode "r" gives no Q.

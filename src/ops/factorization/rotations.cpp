@@ -75,23 +75,23 @@ std::pair<Pairs, Value> rotated(Emit& e, const Pairs& now, int64_t length, const
   const auto over = [&](const Value& x) {
     return e.broadcast_in_dim(matrices::widened(e, x, element), now.top.dims(), {0, 1});
   };
-  Value turned = now.bottom;
+  Value rotated = now.bottom;
   if (hlo::is_complex(element)) {  // makes the inner product real
     const Value direction = e.div(matrices::conjugate(e, inner), matrices::widened(e, known.value, element));
     const Value phase = e.select(turns.value, direction, e.ones(direction.type));
-    turned = e.mul(turned, e.broadcast_in_dim(phase, now.top.dims(), {0, 1}));
+    rotated = e.mul(rotated, e.broadcast_in_dim(phase, now.top.dims(), {0, 1}));
   }
   const Value c = over(cosine.value), s = over(sine.value);
-  const Pairs next{e.sub(e.mul(c, now.top), e.mul(s, turned)), e.add(e.mul(s, now.top), e.mul(c, turned))};
+  const Pairs next{e.sub(e.mul(c, now.top), e.mul(s, rotated)), e.add(e.mul(s, now.top), e.mul(c, rotated))};
   return {next, e.sum(e.convert(turns.value, ElementType::kS32), {0, 1})};
 }
 
 // g [batch, n, rows], whose rows are made orthogonal, and v [batch, n, any], to which the same rotations are applied.
-struct Turned {
+struct Rotated {
   Value g, v;
 };
 
-Turned made_orthogonal(Emit& e, const Turned& given) {
+Rotated made_orthogonal(Emit& e, const Rotated& given) {
   const int64_t batch = given.g.dim(0), n = given.g.dim(1), length = given.g.dim(2);
   if (n < 2 || given.g.type.elements() == 0) return given;
   Value all = e.concatenate({given.g, given.v}, 2);
@@ -175,21 +175,21 @@ Singular singular_of(Emit& e, const Value& given, bool vectors, bool full) {
   const matrices::Reflections first = rows > n ? matrices::reflections_of(e, a) : matrices::Reflections{};
   const Value square = rows > n ? matrices::half_of(e, rows_of(e, first.packed, 0, n), false) : a;
   const Value columns = transposed(e, square);
-  Turned turned{columns, vectors ? matrices::identity(e, columns.type) : columns_of(e, columns, 0, 0)};
-  turned = made_orthogonal(e, turned);
+  Rotated rotated{columns, vectors ? matrices::identity(e, columns.type) : columns_of(e, columns, 0, 0)};
+  rotated = made_orthogonal(e, rotated);
   if (vectors) {  // repeated on the nearly orthogonal result, because rounding has accumulated
-    const Value v = straightened(e, turned.v);
-    turned = made_orthogonal(e, {product(e, v, columns), v});
-    turned.v = straightened(e, turned.v);
-    turned.g = product(e, turned.v, columns);
+    const Value v = straightened(e, rotated.v);
+    rotated = made_orthogonal(e, {product(e, v, columns), v});
+    rotated.v = straightened(e, rotated.v);
+    rotated.g = product(e, rotated.v, columns);
   }
-  const Value lengths = matrices::lengths(e, turned.g);
+  const Value lengths = matrices::lengths(e, rotated.g);
   const Value order = order_of_values(e, lengths, Comparison::kGt);
   const Value s = e.mul(ordered_values(e, lengths, order), e.broadcast_in_dim(scale, {batch, n}, {0}));
   if (!vectors) return {{}, s, {}};
   // The columns over their lengths would be U, except those of length 0. The reflections of orthogonal columns give
   // their directions, and complete the others.
-  const Value g = transposed(e, matrices::rows_taken(e, turned.g, order));
+  const Value g = transposed(e, matrices::rows_taken(e, rotated.g, order));
   const matrices::Reflections second = matrices::reflections_of(e, g);
   const Value small = matrices::reflected(e, second, matrices::identity(e, g.type));
   const Value directions = direction_of(e, matrices::diagonal(e, second.packed));
@@ -201,7 +201,7 @@ Singular singular_of(Emit& e, const Value& given, bool vectors, bool full) {
     const Value zero = e.zeros(counter);
     u = matrices::reflected(e, first, e.dynamic_update_slice(eye, u, {zero, zero, zero}));
   }
-  return {u, s, matrices::rows_taken(e, turned.v, order)};
+  return {u, s, matrices::rows_taken(e, rotated.v, order)};
 }
 
 // aten::_linalg_svd
@@ -264,8 +264,8 @@ Values linalg_eigh(Emit& e, const Call& c) {
   const Value rows = e.max(e.sum(e.sqrt(squares(e, a)), {2}), {1});
   const Value shift = over_matrix(e, e.minimum(rows, norm_of(e, a)), a);
   const Value eye = matrices::identity(e, a.type);
-  const Turned turned = made_orthogonal(e, {transposed(e, e.add(a, e.mul(shift, eye))), eye});
-  const Value better = refined(e, a, straightened(e, turned.v));
+  const Rotated rotated = made_orthogonal(e, {transposed(e, e.add(a, e.mul(shift, eye))), eye});
+  const Value better = refined(e, a, straightened(e, rotated.v));
   const Value v = straightened(e, straightened(e, better));  // twice: the step is long for values that are close
   const Value moved = e.mul(matrices::conjugate(e, v), transposed(e, product(e, a, transposed(e, v))));
   const Value values = real_part(e, e.reduce("add", moved, e.zeros({moved.element(), {}}), {2}));

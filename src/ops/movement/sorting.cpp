@@ -164,8 +164,8 @@ std::optional<Value> sort_key(Emit& e, const Value& x) {
   }
   Value y = e.convert(x, ElementType::kF32);
   Value bits = e.bitcast_convert(y, type);
-  Value turned = e.binary("xor", bits, e.constant(int64_t{0x7FFFFFFF}, type));
-  Value key = e.select(e.compare(hlo::Comparison::kLt, bits, e.zeros(type)), turned, bits);
+  Value flipped = e.binary("xor", bits, e.constant(int64_t{0x7FFFFFFF}, type));
+  Value key = e.select(e.compare(hlo::Comparison::kLt, bits, e.zeros(type)), flipped, bits);
   key = e.select(e.compare(hlo::Comparison::kEq, y, e.zeros(y.type)), e.zeros(type), key);
   return e.select(e.isnan(y), e.constant(int64_t{0x7FFFFFFF}, type), key);
 }

@@ -21,7 +21,7 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tupl
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.parametrize("where", ["images", "weight", "both", "neither"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_lie_as_in_eager(name: str, where: str, device: str) -> None:
+def test_convolutions_have_eagers_layout(name: str, where: str, device: str) -> None:
     function, images, weight = CONVOLUTIONS[name]
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(images), torch.contiguous_format)
     formats = [last if where in (each, "both") else torch.contiguous_format for each in ("images", "weight")]

@@ -86,8 +86,8 @@ def elsewhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # the written 
 def test_writes_of_a_part_in_a_part(write: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
     x, y = torch.randn(6, 7), torch.randn(4, 3)
     wide = torch.randn(6, 14)
-    for lie in (lambda d: x.to(d), lambda d: x.t().contiguous().to(d).t(), lambda d: wide.to(d)[:, ::2]):
-        expected, found = write(lie("cpu"), y), write(lie(DEVICE), y.to(DEVICE))
+    for layout in (lambda d: x.to(d), lambda d: x.t().contiguous().to(d).t(), lambda d: wide.to(d)[:, ::2]):
+        expected, found = write(layout("cpu"), y), write(layout(DEVICE), y.to(DEVICE))
         assert torch.equal(found.cpu(), expected)
         assert found.stride() == expected.stride()
     text = torch_pjrt.to_graph(write, x, y)

@@ -35,7 +35,7 @@ def shifted(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def turned(x: torch.Tensor) -> torch.Tensor:
+def transposed(x: torch.Tensor) -> torch.Tensor:
     y = x.clone()
     y[2:] = x.flip(0)[2:]
     y[:6:2] = y[:6:2] * 0.5 + y[1:4]
@@ -51,7 +51,7 @@ def by_rows(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-PROGRAMS: list[Program] = [shifted_sums, of_a_multiple, shifted, turned, by_rows]
+PROGRAMS: list[Program] = [shifted_sums, of_a_multiple, shifted, transposed, by_rows]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -8,7 +8,7 @@
 namespace tpjrt::kernels {
 namespace {
 
-TEST(OutputForwarding, TheFirstOfItsSizeLiesThere) {
+TEST(OutputForwarding, TheFirstOfItsSizeIsThere) {
   const at::Tensor memory = at::zeros({2, 3});
   const OutputForwarding place(memory);
   EXPECT_NE(at::empty({2, 4}).const_data_ptr(), memory.const_data_ptr());
@@ -18,7 +18,7 @@ TEST(OutputForwarding, TheFirstOfItsSizeLiesThere) {
   EXPECT_NE(at::empty({2, 3}).const_data_ptr(), memory.const_data_ptr());
 }
 
-TEST(OutputForwarding, WhatLiesElsewhereIsCopied) {
+TEST(OutputForwarding, ResultsElsewhereAreCopied) {
   const at::Tensor memory = at::zeros({2, 3});
   const at::Tensor result = at::zeros({2, 3}).fill_(7);
   const OutputForwarding place(memory);
@@ -28,17 +28,17 @@ TEST(OutputForwarding, WhatLiesElsewhereIsCopied) {
   EXPECT_TRUE(memory.equal(result));
 }
 
-TEST(OutputForwarding, WhatLiesThereInAnotherOrderIsTurned) {
-  const at::Tensor memory = at::zeros({2, 3}), turned = memory.as_strided({2, 3}, {1, 2});
-  const OutputForwarding place(turned);
+TEST(OutputForwarding, ResultsInAnotherLayoutAreTransposed) {
+  const at::Tensor memory = at::zeros({2, 3}), transposed = memory.as_strided({2, 3}, {1, 2});
+  const OutputForwarding place(transposed);
   const at::Tensor result = at::empty({2, 3});
   for (int64_t i = 0; i < 6; ++i) result.view(-1)[i].fill_(i);
   const at::Tensor wanted = result.clone();
   place.give(result);
-  EXPECT_TRUE(turned.equal(wanted));
+  EXPECT_TRUE(transposed.equal(wanted));
 }
 
-TEST(OutputForwarding, AfterwardsNothingLiesThere) {
+TEST(OutputForwarding, AfterwardsNothingIsThere) {
   const at::Tensor memory = at::zeros({2, 3});
   {
     const OutputForwarding place(memory);

@@ -222,12 +222,12 @@ def test_a_view_of_what_is_written_keeps_what_it_showed() -> None:
         x = torch.arange(12.0).reshape(3, 4).to(device)
         shown = []
         for i in range(4):
-            top, turned = x[1:].clone(), x.t() * 1
+            top, transposed = x[1:].clone(), x.t() * 1
             late = x[:, 1:3]
             before = late.exp() if i % 2 else late.neg()
             x.add_(x.t().reshape(3, 4))
             x[0].mul_(x[2])
-            shown += [top.flatten(), turned.flatten(), before.flatten(), late.flatten(), x.flatten() % 1e3]
+            shown += [top.flatten(), transposed.flatten(), before.flatten(), late.flatten(), x.flatten() % 1e3]
             x.sum().item()
             x.remainder_(7)
         return torch.cat(shown).cpu()

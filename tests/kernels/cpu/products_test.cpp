@@ -28,21 +28,21 @@ TEST_P(KernelProducts, OfEachDtypeAndOrder) {
   const auto [batch, rows, depth, columns] = GetParam();
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar}) {
     if (dtype == at::kChar && batch != 0) continue;  // _int_mm supports none
-    for (const int turned : {0, 1, 2, 3, 4, 5, 6, 7}) {
+    for (const int transposed : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
-      const bool a_turned = (turned & 1) != 0, b_turned = (turned & 2) != 0, few_rows = (turned & 4) != 0;
-      const at::Tensor a = drawn(a_turned ? sizes(depth, rows) : sizes(rows, depth), dtype),
-                       b = drawn(b_turned ? sizes(columns, depth) : sizes(depth, columns), dtype);
-      Call call(product, {{"a_transposed", a_turned},
-                          {"b_transposed", b_turned},
+      const bool a_transposed = (transposed & 1) != 0, b_transposed = (transposed & 2) != 0, few_rows = (transposed & 4) != 0;
+      const at::Tensor a = drawn(a_transposed ? sizes(depth, rows) : sizes(rows, depth), dtype),
+                       b = drawn(b_transposed ? sizes(columns, depth) : sizes(depth, columns), dtype);
+      Call call(product, {{"a_transposed", a_transposed},
+                          {"b_transposed", b_transposed},
                           {"by", std::string(few_rows ? "few_rows" : "onednn")}});
       call.operand(a).operand(b).result(sizes(rows, columns), dtype == at::kChar ? at::kInt : dtype);
       ASSERT_EQ(call.run(), "");
-      const auto straight = [](const at::Tensor& x, bool turned) {
-        return (turned ? x.transpose(-1, -2) : x).to(at::kDouble);
+      const auto straight = [](const at::Tensor& x, bool transposed) {
+        return (transposed ? x.transpose(-1, -2) : x).to(at::kDouble);
       };
-      const at::Tensor expected = at::matmul(straight(a, a_turned), straight(b, b_turned));
-      EXPECT_TRUE(near(call.got() / 8, expected / 8)) << c10::toString(dtype) << " " << turned;
+      const at::Tensor expected = at::matmul(straight(a, a_transposed), straight(b, b_transposed));
+      EXPECT_TRUE(near(call.got() / 8, expected / 8)) << c10::toString(dtype) << " " << transposed;
     }
   }
 }

@@ -48,7 +48,7 @@ Operands drawn(const Layer& layer) {
 }
 
 // Returns equal values in the reverse memory layout.
-at::Tensor turned(const at::Tensor& x) { return x.transpose(0, -1).contiguous().transpose(0, -1); }
+at::Tensor transposed(const at::Tensor& x) { return x.transpose(0, -1).contiguous().transpose(0, -1); }
 
 torch::jit::Stack stack_of(const Layer& layer, const Operands& o) {
   return {o.gates, o.hx, o.cx, o.weight, o.bias, layer.cell, layer.reverse};
@@ -74,12 +74,12 @@ class KernelRecurrentLayers : public testing::TestWithParam<Layer> {};
 TEST_P(KernelRecurrentLayers, GiveTheSameHoweverOperandsLie) {
   const Layer& layer = GetParam();
   const Operands straight = drawn(layer);
-  Operands other{turned(straight.gates), turned(straight.hx), turned(straight.weight), straight.cx, straight.bias};
-  if (other.cx) other.cx = turned(*other.cx);
+  Operands other{transposed(straight.gates), transposed(straight.hx), transposed(straight.weight), straight.cx, straight.bias};
+  if (other.cx) other.cx = transposed(*other.cx);
   const Tensors results = forward(layer, straight);
   expect_alike(results, forward(layer, other));
   expect_alike(backward(layer, straight, results),
-               backward(layer, other, {turned(results[0]), results[1], results[2]}));
+               backward(layer, other, {transposed(results[0]), results[1], results[2]}));
 }
 
 TEST_P(KernelRecurrentLayers, WriteNoFurtherThanTheirPlaces) {

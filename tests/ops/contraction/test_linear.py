@@ -49,7 +49,7 @@ def test_features_that_are_pooled_times_a_matrix() -> None:
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_a_few_rows_are_turned_around(name: str) -> None:
+def test_a_few_rows_are_swapped(name: str) -> None:
     w = torch.randn(512, 256, device="pjrt")
     few, many = (_C.stablehlo([PRODUCTS[name](torch.randn(n, 256, device="pjrt"), w)], for_cpu=True) for n in (4, 200))
     assert "tensor<512x4xf32>" in few

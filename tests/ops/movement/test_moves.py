@@ -140,7 +140,7 @@ def that_is_read(text: str) -> list[str]:
 
 @pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
-def test_no_conversion_lies_between() -> None:
+def test_no_conversion_is_between() -> None:
     programs: list[str] = []
 
     def moved(x: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ def test_new_running_statistics_keep_their_dtype(training: bool, dtype: torch.dt
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 4, 5), (2, 6, 3, 2, 4)])
-def test_group_norm_lies_as_its_input(shape: tuple[int, ...]) -> None:
+def test_group_norm_has_its_inputs_layout(shape: tuple[int, ...]) -> None:
     """PyTorch's composite makes the input contiguous on every device but the CPU."""
     torch.manual_seed(0)
     format = torch.channels_last if len(shape) == 4 else torch.channels_last_3d

@@ -311,8 +311,8 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
   std::vector<Dims> result_orders;
   for (size_t i = 0; i < walk.results.size(); ++i) {
     const graph::Value& value = walk.results[i];
-    const bool as_it_lies = !orders.results[i].empty();
-    values.push_back(as_it_lies ? lowered(value)
+    const bool in_its_layout = !orders.results[i].empty();
+    values.push_back(in_its_layout ? lowered(value)
                                 : e.transpose(lowered(value), memory_form(*value.type(), interface).to_memory));
     if (places[i] < 0) continue;
     results.push_back(values.back());

@@ -35,7 +35,7 @@ std::atomic<uint64_t> all_refused = 0;
 
 // A kernel may set the conjugate or negative bit of its result instead of its values (lu_solve from the right), so
 // memory alone doesn't tell.
-bool lies_as(const at::Tensor& tensor, const graph::TensorType& form) {
+bool has_layout(const at::Tensor& tensor, const graph::TensorType& form) {
   return !tensor.is_conj() && !tensor.is_neg() && tensor.scalar_type() == form.dtype &&
          tensor.strides() == c10::IntArrayRef(form.strides) && tensor.storage_offset() == 0;
 }
@@ -151,9 +151,9 @@ at::Tensor empty_of(const graph::TensorType& type, c10::Device device) {
 }
 
 at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
-  if (lies_as(tensor, type)) return tensor;
+  if (has_layout(tensor, type)) return tensor;
   const graph::TensorType& form = *graph::dense(&type);  // expanded elements become separate ones
-  return lies_as(tensor, form) ? tensor : empty_of(form, tensor.device()).copy_(tensor);
+  return has_layout(tensor, form) ? tensor : empty_of(form, tensor.device()).copy_(tensor);
 }
 
 bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }

@@ -59,7 +59,7 @@ void multiply_and_add(const Addend& added, const at::Tensor& a, const at::Tensor
 }
 
 // Returns the transpose. A single row or column keeps its strides: oneDNN misreads strides of 1 and 1 (_int_mm).
-at::Tensor turned(const at::Tensor& x) {
+at::Tensor transpose_of(const at::Tensor& x) {
   const at::Tensor y = x.transpose(-1, -2);
   return x.size(-1) == 1 || x.size(-2) == 1 ? x.view(y.sizes()) : y;
 }
@@ -75,7 +75,7 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
     const c10::InferenceMode inference;
     const auto operand = [&](size_t i, const char* transposed) {
       const at::Tensor& x = tensors.operands.at(i);
-      return *attributes.get<bool>(transposed) ? turned(x) : x;
+      return *attributes.get<bool>(transposed) ? transpose_of(x) : x;
     };
     const at::Tensor a = operand(0, "a_transposed"), b = operand(1, "b_transposed");
     std::optional<Addend> added;
