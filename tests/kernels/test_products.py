@@ -91,7 +91,7 @@ ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-with_rows = pytest.mark.skipif(not HAS_ROWS, reason="the kernel of few rows is made of AVX2 and AVX-512")
+with_rows = pytest.mark.skipif(not HAS_ROWS, reason="the skinny GEMM's kernel is made of AVX2 and AVX-512")
 
 
 @with_rows
@@ -101,7 +101,7 @@ with_rows = pytest.mark.skipif(not HAS_ROWS, reason="the kernel of few rows is m
     ("dtype", "rows"), [(torch.bfloat16, 1), *((dtype, n) for dtype in OF_MANY_ROWS for n in (2, 3, 8, 13))], ids=str
 )
 @pytest.mark.sampled(3)
-def test_few_rows(
+def test_skinny_gemm(
     multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], depth: int, columns: int, dtype: torch.dtype,
     rows: int, programs: list[str],
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def test_few_rows(
     for x in (a, a * 1e-6, a.clone().fill_(torch.inf)):
         mine = multiply(x.to("pjrt"), b.to("pjrt")).cpu()
         assert CALL in programs[-1]
-        assert 'by = "few_rows"' in programs[-1]
+        assert 'by = "skinny"' in programs[-1]
         exact = multiply(x.double(), b.double())
         # Allows one rounding, and the differences of float32 sums.
         noise = multiply(x.double().abs(), b.double().abs()).abs() * 2**-20 if x.isfinite().all() else exact
@@ -129,7 +129,7 @@ def test_up_to_how_many_rows_the_kernel_takes(dtype: torch.dtype, programs: list
         for rows in (1, most, most + 1):
             b = drawn(129, 512, dtype=dtype).to("pjrt").t() if turned else drawn(512, 129, dtype=dtype).to("pjrt")
             torch.mm(drawn(rows, 512, dtype=dtype).to("pjrt"), b).cpu()
-            assert ('by = "few_rows"' in programs[-1]) == (rows <= most)
+            assert ('by = "skinny"' in programs[-1]) == (rows <= most)
 
 
 # For a machine with only AVX2, or one that pretends to be.
@@ -145,7 +145,7 @@ for dtype in (torch.bfloat16, torch.float16):
             a, b = torch.randn(rows, depth).to(dtype), torch.randn(depth, columns).to(dtype)
             b = b.t().contiguous().t() if turned else b
             mine = torch.mm(a.to("pjrt"), b.to("pjrt")).cpu().double()
-            assert 'by = "few_rows"' in texts[-1], texts[-1]
+            assert 'by = "skinny"' in texts[-1], texts[-1]
             exact, eps = a.double() @ b.double(), torch.finfo(dtype).eps
             noise = (a.double().abs() @ b.double().abs()) * 2**-20
             off.append(bool(((mine - exact).abs() > exact.abs() * eps + noise).any()))
@@ -154,7 +154,7 @@ print(any(off), len(off))
 
 
 @with_rows
-def test_few_rows_with_avx2(server: fresh.Server) -> None:
+def test_skinny_gemm_with_avx2(server: fresh.Server) -> None:
     environment = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "TORCH_PJRT_COMPILE": "first"}
     (said,) = server.run(fresh.Job(ON_AVX2, (), environment))
     assert said.out.split() == ["AVX2", "False", "20"], said

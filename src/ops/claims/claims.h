@@ -38,7 +38,7 @@ enum class Who : uint8_t {
   kXla,
   kAten,    // PyTorch's kernel, which calls oneDNN or MKL for what they know
   kOneDnn,  // oneDNN where PyTorch would call MKL, or in a library without PyTorch
-  kSkinny,  // src/kernels/cpu/products/few_rows.h
+  kSkinny,  // src/kernels/cpu/products/skinny_gemm.h
 };
 
 // Properties of a call's layout. A row of the table lists all that it permits.

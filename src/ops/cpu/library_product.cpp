@@ -56,7 +56,7 @@ std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch,
   return {};
 }
 
-std::string_view name_of(Who who) { return who == Who::kSkinny ? "few_rows" : who == Who::kOneDnn ? "onednn" : "aten"; }
+std::string_view name_of(Who who) { return who == Who::kSkinny ? "skinny" : who == Who::kOneDnn ? "onednn" : "aten"; }
 
 std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                 ElementType result_element, const Added* added) {

@@ -13,7 +13,7 @@ namespace {
 // and would turn the result back into it but for the barrier. bfloat16 is left alone: its kernels are as fast either
 // way, and once the barrier is gone XLA moves the transpose into a product that follows, which they then don't
 // compute. Returns nothing for other products.
-std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
+std::optional<Value> skinny(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                               ElementType out) {
   constexpr int64_t kFew = 64, kLarge = 1 << 16;
   if (a.element() == ElementType::kBF16) return {};
@@ -72,7 +72,7 @@ std::optional<Value> transposed_vector(Emit& e, const Value& a, const Value& b, 
 }  // namespace
 
 Value product_on_cpu(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
-  if (auto swapped = few_rows(e, a, b, dims, out)) return *swapped;
+  if (auto swapped = skinny(e, a, b, dims, out)) return *swapped;
   if (auto transposed = transposed_vector(e, a, b, dims, out)) return *transposed;
   if (auto fused = tiny(e, a, b, dims, out)) return *fused;
   if (auto in_pieces = one_row(e, a, b, dims, out)) return *in_pieces;

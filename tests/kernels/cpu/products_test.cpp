@@ -30,12 +30,12 @@ TEST_P(KernelProducts, OfEachDtypeAndOrder) {
     if (dtype == at::kChar && batch != 0) continue;  // _int_mm supports none
     for (const int transposed : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
-      const bool a_transposed = (transposed & 1) != 0, b_transposed = (transposed & 2) != 0, few_rows = (transposed & 4) != 0;
+      const bool a_transposed = (transposed & 1) != 0, b_transposed = (transposed & 2) != 0, skinny = (transposed & 4) != 0;
       const at::Tensor a = drawn(a_transposed ? sizes(depth, rows) : sizes(rows, depth), dtype),
                        b = drawn(b_transposed ? sizes(columns, depth) : sizes(depth, columns), dtype);
       Call call(product, {{"a_transposed", a_transposed},
                           {"b_transposed", b_transposed},
-                          {"by", std::string(few_rows ? "few_rows" : "onednn")}});
+                          {"by", std::string(skinny ? "skinny" : "onednn")}});
       call.operand(a).operand(b).result(sizes(rows, columns), dtype == at::kChar ? at::kInt : dtype);
       ASSERT_EQ(call.run(), "");
       const auto straight = [](const at::Tensor& x, bool transposed) {
@@ -55,7 +55,7 @@ TEST_P(KernelProducts, WithWhatIsAdded) {
                      added = drawn({columns}, dtype);
     Call call(product, {{"a_transposed", false},
                         {"b_transposed", false},
-                        {"by", std::string("few_rows")},
+                        {"by", std::string("skinny")},
                         {"beta", 2.0},
                         {"alpha", 0.5}});
     call.operand(a).operand(b).operand(added).result(sizes(rows, columns), dtype);
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
                          });
 
 TEST(KernelProductsFail, WithWhatTorchSays) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("few_rows")}});
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}});
   call.operand(at::randn({2, 3}).to(at::kDouble))
       .operand(at::randn({4, 5}).to(at::kDouble))
       .result({2, 5}, at::kDouble);
@@ -86,7 +86,7 @@ TEST(KernelProductsFail, WithWhatTorchSays) {
 }
 
 TEST(KernelProductsFail, OfATypeThatTorchLacks) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("few_rows")}});
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}});
   call.operand(at::randn({2, 3})).operand(at::randn({3, 5})).result({2, 5}, at::kShort);
   EXPECT_EQ(call.run(), "a kernel of the CPU's was given a buffer of XLA's type 0");
 }

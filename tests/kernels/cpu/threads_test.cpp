@@ -95,7 +95,7 @@ TEST(KernelThreads, EachHandlerAtOnce) {
     Call call =
         thread == 0
             ? std::move(
-                  Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("few_rows")}})
+                  Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}})
                       .operand(a)
                       .operand(b)
                       .result({40, 50}))

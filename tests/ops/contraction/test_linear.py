@@ -87,7 +87,7 @@ def test_batches_of_one(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_few_rows_of_two_layers(dtype: torch.dtype) -> None:
+def test_skinny_gemm_of_two_layers(dtype: torch.dtype) -> None:
     x, v, w = (torch.randn(*shape, dtype=dtype) for shape in ((2, 12, 32), (2560, 32), (32, 2560)))
 
     def layers(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

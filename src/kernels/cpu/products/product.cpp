@@ -1,5 +1,5 @@
 // Matrix products by oneDNN, called as PyTorch calls it, in the results' memory. Few rows of 16-bit floats take
-// few_rows.h instead.
+// skinny_gemm.h instead.
 #include <ATen/Version.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/addmm.h>
@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/products/few_rows.h"
+#include "kernels/cpu/products/skinny_gemm.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -66,7 +66,7 @@ at::Tensor transpose_of(const at::Tensor& x) {
 
 // Operands: a (m, k) and b (k, n), both with one batch dimension or none; either may be transposed. An optional
 // addend is broadcast to the result: beta * it + alpha * a · b. The attribute `by` names the
-// kernel: "few_rows", "onednn" or "aten".
+// kernel: "skinny", "onednn" or "aten".
 void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
   const at::Tensor& result = tensors.results.at(0);
   if (result.numel() == 0) return;
@@ -83,7 +83,7 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
       added = {tensors.operands[2], *attributes.get<double>("beta"), *attributes.get<double>("alpha")};
     }
     const auto by = *attributes.get<std::string_view>("by");
-    if (by == "few_rows" && multiply_few_rows(a, b, added, result)) return;
+    if (by == "skinny" && multiply_skinny(a, b, added, result)) return;
     const bool by_onednn = by == "onednn" && has_onednn();
     added ? multiply_and_add(*added, a, b, result, by_onednn) : multiply(a, b, result, by_onednn);
   });

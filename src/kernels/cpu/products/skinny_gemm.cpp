@@ -1,5 +1,5 @@
 // Skinny GEMM in vectors of eight or sixteen floats, with AVX2 or AVX-512.
-#include "kernels/cpu/products/few_rows.h"
+#include "kernels/cpu/products/skinny_gemm.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -66,7 +66,7 @@ TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // adds by halves
   return x[0];
 }
 
-#include "kernels/cpu/products/few_rows_loops.h"
+#include "kernels/cpu/products/skinny_gemm_loops.h"
 
 #undef TPJRT_TARGET
 
@@ -122,7 +122,7 @@ TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // adds by halves
   return x[0];
 }
 
-#include "kernels/cpu/products/few_rows_loops.h"
+#include "kernels/cpu/products/skinny_gemm_loops.h"
 
 #undef TPJRT_TARGET
 
@@ -198,7 +198,7 @@ at::Tensor padded(const at::Tensor& a) {
 
 }  // namespace
 
-bool multiply_few_rows(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
+bool multiply_skinny(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
                        const at::Tensor& result) {
   const at::ScalarType dtype = a.scalar_type();
   const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
@@ -213,7 +213,7 @@ bool multiply_few_rows(const at::Tensor& a, const at::Tensor& b, const std::opti
 
 #else
 
-bool multiply_few_rows(const at::Tensor& /*a*/, const at::Tensor& /*b*/, const std::optional<Addend>& /*added*/,
+bool multiply_skinny(const at::Tensor& /*a*/, const at::Tensor& /*b*/, const std::optional<Addend>& /*added*/,
                        const at::Tensor& /*result*/) {
   return false;
 }

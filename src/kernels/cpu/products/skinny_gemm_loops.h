@@ -1,4 +1,4 @@
-// The loops of few_rows.cpp, for one kind of vector. Included once for each, within a namespace that has
+// The loops of skinny_gemm.cpp, for one kind of vector. Included once for each, within a namespace that has
 //
 //   TPJRT_TARGET      the attribute of functions that use these instructions
 //   Vector, kLanes    the vector type and its number of floats
