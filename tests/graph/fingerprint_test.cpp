@@ -94,27 +94,27 @@ TEST(Walk, APlaceholderHasNoValue) {
 }
 
 TEST(Walk, SmallStateGoesInPacks) {
-  const auto packs = [](size_t count) {
+  const auto states = [](size_t count) {
     std::vector<Value> results;
     std::vector<Update> updates;
     std::vector<Value> leaves;
     for (uint32_t i = 0; i < count; ++i) {
       leaves.push_back(placeholder(f32({8})));
       results.push_back(call("neg", {leaves.back()}));
-      updates.push_back({leaves.back().node.get(), i, /*may_be_packed=*/true});
+      updates.push_back({leaves.back().node.get(), i, /*may_be_flattened=*/true});
     }
     Walk walk;
     walk_trace(results, updates, {}, walk);
     return walk;
   };
-  const Walk few = packs(4), many = packs(40);
-  EXPECT_TRUE(few.packs.empty());
+  const Walk few = states(4), many = states(40);
+  EXPECT_TRUE(few.states.empty());
   EXPECT_EQ(few.aliases.size(), 4U);
   EXPECT_TRUE(many.aliases.empty());
   size_t pieces = 0;
-  for (const Pack& pack : many.packs) {
-    EXPECT_LE(pack.elements * 4, 512);
-    pieces += pack.members.size();
+  for (const FlattenedState& state : many.states) {
+    EXPECT_LE(state.elements * 4, 512);
+    pieces += state.members.size();
   }
   EXPECT_EQ(pieces, 40U);
   EXPECT_EQ(count_of_own(argument_places(many)), 0);

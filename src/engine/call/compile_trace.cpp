@@ -35,8 +35,8 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
     if (!value) continue;
     mutated_.push_back(static_cast<uint32_t>(i));
     new_values[i] = static_cast<int64_t>(values.size());
-    const bool may_be_packed = argument.device.is_cpu() && is_host_memory;
-    updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_packed});
+    const bool may_be_flattened = argument.device.is_cpu() && is_host_memory;
+    updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_flattened});
     values.push_back(std::move(value));
     waits_ |= argument.device.is_cpu();
   }
@@ -82,7 +82,7 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     const graph::NodePtr& leaf = walk.leaves[i];
     const auto at = by_leaf.find(leaf.get());
     if (at != by_leaf.end()) updated[at->second] = true;
-    if (argument_places[i] < 0) continue;  // in a pack
+    if (argument_places[i] < 0) continue;  // in a flattened state
     leaf_of_bound_.push_back(static_cast<uint32_t>(i));
     if (at == by_leaf.end()) {
       bound_.push_back(bound_constant(leaf));
@@ -117,11 +117,11 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     }
   }
   auto next = static_cast<uint32_t>(graph::count_of_own(places));
-  for (const graph::Pack& pack : walk.packs) {
-    BoundPack bound(pack, next++);
-    for (const graph::Pack::Member& member : pack.members)
+  for (const graph::FlattenedState& state : walk.states) {
+    BoundFlattenedState bound(state, next++);
+    for (const graph::FlattenedState::Member& member : state.members)
       bound.arguments.push_back(by_leaf.at(walk.leaves[member.leaf].get()));
-    packs_.push_back(std::move(bound));
+    flattened_states_.push_back(std::move(bound));
   }
 }
 

@@ -48,9 +48,9 @@ void CompiledGraph::bind(CallState& call) {
     }
   }
   returned_->bind(call);
-  for (BoundPack& pack : packs_) {
-    for (size_t i = 0; i < pack.arguments.size(); ++i) pack.put(i, call.tensor(pack.arguments[i]));
-    launch_.arguments.push_back(pack.bind(call.client, call.device));
+  for (BoundFlattenedState& state : flattened_states_) {
+    for (size_t i = 0; i < state.arguments.size(); ++i) state.put(i, call.tensor(state.arguments[i]));
+    launch_.arguments.push_back(state.bind(call.client, call.device));
   }
   keys_->draw(scalars_);
   if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, scalars_);
@@ -117,9 +117,9 @@ void CompiledGraph::raise_failed(const std::vector<ChecksPtr>& values, const std
 // Stores the new values of arguments that the program did not update in place.
 void CompiledGraph::update(CallState& call) {
   for (BoundArgument* bound : updated_) bound->update(call, launch_.results[static_cast<size_t>(bound->result())]);
-  for (BoundPack& pack : packs_) {
-    pack.take(launch_.results);
-    for (size_t i = 0; i < pack.arguments.size(); ++i) pack.get(i, call.tensor(pack.arguments[i]));
+  for (BoundFlattenedState& state : flattened_states_) {
+    state.take(launch_.results);
+    for (size_t i = 0; i < state.arguments.size(); ++i) state.get(i, call.tensor(state.arguments[i]));
   }
 }
 
@@ -130,7 +130,7 @@ void CompiledGraph::release(bool went_well) {
   if (!went_well) {
     values_.clear();
     run_.reset();
-    for (BoundPack& pack : packs_) pack.let_go();
+    for (BoundFlattenedState& state : flattened_states_) state.let_go();
     returned_->let_go();
     holding_.clear();
     for (const auto& bound : bound_) holding_.push_back(bound.get());

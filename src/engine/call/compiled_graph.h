@@ -16,7 +16,7 @@
 #include "engine/call/random_keys.h"
 #include "engine/call/returned.h"
 #include "engine/call/trace.h"
-#include "engine/memory/bound_pack.h"
+#include "engine/memory/bound_flattened_state.h"
 #include "engine/session/launch.h"
 
 namespace tpjrt::engine {
@@ -68,7 +68,7 @@ class CompiledGraph {
   std::vector<BoundArgument*> readied_, updated_;        // subsets of both
   std::vector<BoundArgument*> holding_;                  // arguments to release, during a call
   std::optional<Returned> returned_;                     // supplied results follow the bound arguments
-  std::vector<BoundPack> packs_;                         // then come packs, then scalars
+  std::vector<BoundFlattenedState> flattened_states_;                         // then come flattened states, then scalars
   std::optional<RandomKeys> keys_;
   ScalarArguments packed_;
   Launch launch_;

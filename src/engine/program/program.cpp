@@ -40,8 +40,8 @@ void ScalarArguments::make(pjrt::Client& client, const Program& program, const s
     for (size_t first = 0; first < values.size(); first += kScalarsInVector) {
       const int64_t dims[] = {static_cast<int64_t>(std::min(kScalarsInVector, values.size() - first))};
       if (program.executable->replicas() > 1) {
-        const auto pack = std::make_shared<const pjrt::BufferType>(type, std::vector<int64_t>(dims, dims + 1));
-        buffers_.push_back(client.replicated_from_host(values.data() + first, pack, program.executable->replicas()));
+        const auto group = std::make_shared<const pjrt::BufferType>(type, std::vector<int64_t>(dims, dims + 1));
+        buffers_.push_back(client.replicated_from_host(values.data() + first, group, program.executable->replicas()));
         continue;
       }
       buffers_.push_back(client.buffer_from_host(values.data() + first, type, dims, pjrt::HostBufferSemantics::kCopy,

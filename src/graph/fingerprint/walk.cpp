@@ -98,9 +98,9 @@ void finish(Walk& out) {
     out.fingerprint.push_back((static_cast<uint64_t>(alias.leaf) << 32 | alias.result) << 2 | Word::kLeaf);
   };
   for (const Walk::Alias& alias : out.aliases) add(alias);
-  for (const Pack& pack : out.packs) {
+  for (const FlattenedState& state : out.states) {
     out.fingerprint.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias has this value: there are fewer leaves
-    for (const Pack::Member& member : pack.members) add(member);
+    for (const FlattenedState::Member& member : state.members) add(member);
   }
   uint64_t hash = out.fingerprint.size();
   for (const uint64_t word : out.fingerprint) hash = mixed(hash, word);
@@ -153,7 +153,7 @@ DecodedGraph decode_fingerprint(const std::vector<uint64_t>& fingerprint) {
       case kNode: graph.calls.push_back({reinterpret_cast<SignaturePtr>(content), {}}); break;
       case kOperand: graph.calls.back().operands.push_back(source(content)); break;
       case kResult: graph.results.push_back(source(content)); break;
-      case kLeaf:  // after the results: an alias, or a member of a pack
+      case kLeaf:  // after the results: an alias, or a member of a flattened state
         if (graph.results.empty()) graph.leaves.push_back(reinterpret_cast<TypePtr>(content));
         break;
     }
@@ -167,7 +167,7 @@ void Walk::clear() {
   results.clear();
   scalars.clear();
   aliases.clear();
-  packs.clear();
+  states.clear();
   fingerprint.clear();
 }
 
@@ -251,14 +251,14 @@ void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates
   for (const Value& value : results) walker.visit(value.node.get());
   for (const Value& value : results) walker.result(value);
   LeafIndex leaves(out);
-  std::vector<char> may_be_packed;
+  std::vector<char> may_be_flattened;
   for (const Update& update : updates) {
     const auto leaf = leaves.take(update.leaf);
     if (!leaf || update.leaf->leaf_type != results[update.result].type()) continue;
     out.aliases.push_back({*leaf, update.result});
-    may_be_packed.push_back(static_cast<char>(update.may_be_packed));
+    may_be_flattened.push_back(static_cast<char>(update.may_be_flattened));
   }
-  pack(out, may_be_packed);
+  flatten_state(out, may_be_flattened);
   for (const uint32_t result : supplied) {
     out.aliases.push_back({static_cast<uint32_t>(out.leaves.size()), result});
     out.leaves.push_back(make_leaf(results[result].type(), nullptr));

@@ -1,7 +1,7 @@
 // One pass over everything that a sync has to run: the nodes in order, the leaves they read, and the fingerprint.
 //
 // Note [Graph fingerprint]: a fingerprint describes the graph exactly (signatures by address, operands by
-// position, leaf types, results, aliases, packs), except for its scalars. Two graphs have equal fingerprints if and only if
+// position, leaf types, results, aliases, flattened states), except for its scalars. Two graphs have equal fingerprints if and only if
 // one program serves both, up to scalars that the program holds as constants. The hash of the fingerprint is the graph's hash,
 // and comparing fingerprints compares structures.
 #pragma once
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "graph/node.h"
-#include "graph/fingerprint/packs.h"
+#include "graph/fingerprint/flattened_state.h"
 
 namespace tpjrt::graph {
 
@@ -30,7 +30,7 @@ struct Walk {
     uint32_t leaf, result;  // the result may overwrite the leaf's memory
   };
   std::vector<Alias> aliases;
-  std::vector<Pack> packs;  // in traces only
+  std::vector<FlattenedState> states;  // in traces only
   std::vector<uint64_t> fingerprint;
   uint64_t hash = 0;
 
@@ -67,7 +67,7 @@ void walk_values(const std::vector<Value>& results, Walk& out);
 struct Update {
   const Node* leaf;
   uint32_t result;
-  bool may_be_packed = false;  // Note [Packs]
+  bool may_be_flattened = false;  // Note [Flattened state]
 };
 // `supplied`: results whose memory the caller gives, each as one more leaf (Note [Supplied results]).
 void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates, c10::ArrayRef<uint32_t> supplied,

@@ -141,10 +141,10 @@ class ScalarVectors {
     return values;
   }
 
-  Value next(Packed& packed) {
-    const size_t at = packed.next++;
+  Value next(Packed& flattened) {
+    const size_t at = flattened.next++;
     const auto i = static_cast<int64_t>(at % kScalarsInVector);
-    return e_.reshape(e_.slice(packed.pieces[at / kScalarsInVector], {i}, {i + 1}, {1}), {});
+    return e_.reshape(e_.slice(flattened.pieces[at / kScalarsInVector], {i}, {i + 1}, {1}), {});
   }
 
   Emit& e_;
@@ -192,11 +192,11 @@ class StateKeys {
   std::map<std::pair<uint64_t, uint64_t>, size_t> drawn_;  // a key of the trace -> the number of keys before it
 };
 
-// Slices the members out of the packs (Note [Packs]) and stores each, in its buffer's layout, as its leaf's value.
+// Slices the members out of the flattened states (Note [Flattened state]) and stores each, in its buffer's layout, as its leaf's value.
 void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
-  for (const graph::Pack& pack : walk.packs) {
-    const Value whole = e.parameter({ops::element_of(pack.dtype), {pack.elements}});
-    for (const graph::Pack::Member& member : pack.members) {
+  for (const graph::FlattenedState& state : walk.states) {
+    const Value whole = e.parameter({ops::element_of(state.dtype), {state.elements}});
+    for (const graph::FlattenedState::Member& member : state.members) {
       const Type type = memory_form(*walk.leaves[member.leaf]->leaf_type).type;
       const Value flat = e.slice(whole, {member.first}, {member.first + type.elements()}, {1});
       leaves[member.leaf] = e.reshape(flat, type.dims);
@@ -204,9 +204,9 @@ void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
   }
 }
 
-Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
+Value flattened(Emit& e, const graph::FlattenedState& state, const Values& results) {
   Values members;
-  for (const graph::Pack::Member& member : pack.members) {
+  for (const graph::FlattenedState::Member& member : state.members) {
     const Value& result = results[member.result];
     members.push_back(e.reshape(result, {result.type.elements()}));
   }
@@ -324,9 +324,9 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
     if (is_exported && values[alias.result].id == leaves[alias.leaf].id) unchanged.push_back(alias.result);
   }
   int64_t next = graph::count_of_own(arguments);
-  for (const graph::Pack& pack : walk.packs) {
+  for (const graph::FlattenedState& state : walk.states) {
     e.alias(next++, static_cast<int64_t>(results.size()));
-    results.push_back(packed(e, pack, values));
+    results.push_back(flattened(e, state, values));
   }
   if (draws) {
     e.alias(next, static_cast<int64_t>(results.size()));

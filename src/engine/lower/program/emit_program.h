@@ -25,7 +25,7 @@ struct EmittedProgram {
 };
 
 // The interface of a program. Note [Exported programs]: an exported program takes and returns tensors by their sizes,
-// row-major whatever their strides, and has no packs of scalars. If it draws, its last argument is the random state,
+// row-major whatever their strides, and has no vectors of scalars. If it draws, its last argument is the random state,
 // s64[2] of a seed and an offset. The result before the assertions is the next state and aliases it. Keys are those of
 // a generator in that state.
 enum class Interface : uint8_t { kOwn, kExported };

@@ -13,7 +13,7 @@ struct ScalarSlot {
   bool pinned = false;
 };
 
-// Promoted scalars are the program's last arguments: f64, then s64, in packs of this size, the last ones shorter.
+// Promoted scalars are the program's last arguments: f64, then s64, in vectors of this size, the last ones shorter.
 // XLA:CPU runs a program in one thread if no buffer exceeds 512 bytes, which is faster for small programs.
 inline constexpr size_t kScalarsInVector = 64;
 

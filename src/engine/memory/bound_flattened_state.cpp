@@ -1,5 +1,5 @@
-// Copies small state into packs and out of them.
-#include "engine/memory/bound_pack.h"
+// Copies small state into flattened states and out of them.
+#include "engine/memory/bound_flattened_state.h"
 
 #include <c10/core/CPUAllocator.h>
 
@@ -9,23 +9,23 @@
 
 namespace tpjrt::engine {
 
-BoundPack::BoundPack(const graph::Pack& pack, uint32_t result) : result_(result) {
-  const size_t width = elementSize(pack.dtype);
-  for (size_t i = 0; i < pack.members.size(); ++i) {
-    const int64_t end = i + 1 < pack.members.size() ? pack.members[i + 1].first : pack.elements;
-    const int64_t first = pack.members[i].first;
+BoundFlattenedState::BoundFlattenedState(const graph::FlattenedState& state, uint32_t result) : result_(result) {
+  const size_t width = elementSize(state.dtype);
+  for (size_t i = 0; i < state.members.size(); ++i) {
+    const int64_t end = i + 1 < state.members.size() ? state.members[i + 1].first : state.elements;
+    const int64_t first = state.members[i].first;
     spans_.push_back({static_cast<size_t>(first) * width, static_cast<size_t>(end - first) * width});
   }
-  type_ = std::make_shared<const pjrt::BufferType>(buffer_type(pack.dtype), std::vector<int64_t>{pack.elements});
+  type_ = std::make_shared<const pjrt::BufferType>(buffer_type(state.dtype), std::vector<int64_t>{state.elements});
   memory_ = c10::GetCPUAllocator()->allocate(type_->size_in_bytes);
 }
 
-void BoundPack::put(size_t member, const at::Tensor& tensor) {
+void BoundFlattenedState::put(size_t member, const at::Tensor& tensor) {
   const auto [first, nbytes] = spans_[member];
   std::memcpy(static_cast<char*>(memory_.mutable_get()) + first, tensor.const_data_ptr(), nbytes);
 }
 
-PJRT_Buffer* BoundPack::bind(pjrt::Client& client, size_t device_index) {
+PJRT_Buffer* BoundFlattenedState::bind(pjrt::Client& client, size_t device_index) {
   if (!buffer_) {
     buffer_ =
         client.buffer_from_host(memory_.get(), type_, pjrt::HostBufferSemantics::kZeroCopyMutable, device_index, {});
@@ -34,7 +34,7 @@ PJRT_Buffer* BoundPack::bind(pjrt::Client& client, size_t device_index) {
   return buffer_->handle();
 }
 
-void BoundPack::take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs) {
+void BoundFlattenedState::take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs) {
   buffer_ = outputs[result_];
   const void* memory = buffer_->host_pointer();
   if (memory == memory_.get()) return;
@@ -42,7 +42,7 @@ void BoundPack::take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs) 
   buffer_.reset();
 }
 
-void BoundPack::get(size_t member, const at::Tensor& tensor) const {
+void BoundFlattenedState::get(size_t member, const at::Tensor& tensor) const {
   const auto [first, nbytes] = spans_[member];
   std::memcpy(tensor.mutable_data_ptr(), static_cast<const char*>(memory_.get()) + first, nbytes);
 }

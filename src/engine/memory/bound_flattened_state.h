@@ -1,4 +1,4 @@
-// A pack (Note [Packs]) in the calls of one compiled graph: its memory and the buffer over it.
+// A flattened state (Note [Flattened state]) in the calls of one compiled graph: its memory and the buffer over it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,16 +7,16 @@
 #include <memory>
 #include <vector>
 
-#include "graph/fingerprint/packs.h"
+#include "graph/fingerprint/flattened_state.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
 
 // Used by one call at a time.
-class BoundPack {
+class BoundFlattenedState {
  public:
   // `result`: the program's result with the new values.
-  BoundPack(const graph::Pack& pack, uint32_t result);
+  BoundFlattenedState(const graph::FlattenedState& state, uint32_t result);
 
   // Copies a member from its tensor's memory on the CPU.
   void put(size_t member, const at::Tensor& tensor);

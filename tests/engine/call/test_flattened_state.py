@@ -1,4 +1,4 @@
-"""Small state of compiled functions travels in packs: fewer arguments, and equal values in the same tensors."""
+"""Small state of compiled functions is flattened: fewer arguments, and equal values in the same tensors."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_few_small_tensors_go_as_they_are(programs: list[str]) -> None:
     assert all(t.eq(2).all() for t in tensors)
 
 
-def test_a_program_of_packs_is_not_that_of_the_device() -> None:
+def test_a_program_of_flattened_state_is_not_that_of_the_device() -> None:
     def update(tensors: list[torch.Tensor]) -> None:
         for i, tensor in enumerate(tensors):
             tensor.mul_(i + 3)
