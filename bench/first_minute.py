@@ -324,8 +324,8 @@ def measured(name: str, device: str, cache: str, policy: str = "auto") -> tuple[
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} on {device}: {done.stderr[-2000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    return told["times"], told["compiled_from"]
+    reported = json.loads(done.stdout.splitlines()[-1])
+    return reported["times"], reported["compiled_from"]
 
 
 def picture(curves: dict[str, dict[str, list[float]]], path: Path) -> None:

@@ -23,10 +23,10 @@ def plugin_library(source: Path, library: Path, *options: str) -> Path:
     """
     compiler = os.environ.get("CC", "cc")
     read = [source, *sorted(source.parent.glob("*.h"))]
-    told = hashlib.sha256(repr((compiler, options)).encode())
+    reported = hashlib.sha256(repr((compiler, options)).encode())
     for path in read:
-        told.update(path.read_bytes())
-    made = MADE / f"{source.stem}-{told.hexdigest()[:16]}.so"
+        reported.update(path.read_bytes())
+    made = MADE / f"{source.stem}-{reported.hexdigest()[:16]}.so"
     MADE.mkdir(parents=True, exist_ok=True)
     with open(made.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

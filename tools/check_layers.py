@@ -45,7 +45,7 @@ ROWS: dict[str, tuple[set[str], set[str]]] = {
 # own. A file that is not here (__init__, registration, …) may import all, and nothing imports it.
 PACKAGES: dict[str, set[str]] = {
     "errors": set(),
-    "told": set(),
+    "messages": set(),
     "plugins": set(),
     "decompositions": {"program"},
     "device": {"errors", "program"},
@@ -57,8 +57,8 @@ PACKAGES: dict[str, set[str]] = {
     "capture": {"errors", "program", "device"},
     "dynamo": {"errors", "program", "device", "report", "decompositions", "composite_ops", "traces"},
     "files": {"errors", "program", "capture", "dynamo", "kernels", "composite_ops", "jax"},
-    "adapt": {"device", "dynamo", "program", "told"},
-    "libraries": {"adapt", "told"},
+    "adapt": {"device", "dynamo", "program", "messages"},
+    "libraries": {"adapt", "messages"},
     "distributed": {"adapt", "capture"},
     "jax": {"errors", "program", "capture"},
     "recorded": {"capture", "program"},

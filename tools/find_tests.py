@@ -35,7 +35,7 @@ def imported(text: str) -> set[Path]:
     return found
 
 
-def told(path: Path, site: str) -> str:
+def reported(path: Path, site: str) -> str:
     """Returns all text that may name a test of the file."""
     seen, todo = set(), [path]
     texts = [str(path.relative_to(ROOT))]
@@ -60,7 +60,7 @@ def find(expression: str, site: str) -> list[Path]:
         return []
     words = [word for word in words if word not in ("and", "or")]
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [path for path in tests if any(word in told(path, site) for word in words)]
+    return [path for path in tests if any(word in reported(path, site) for word in words)]
 
 
 if __name__ == "__main__":

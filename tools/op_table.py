@@ -38,7 +38,7 @@ def bare(op: str) -> str:
 
 
 @dataclass
-class Told:
+class Reported:
     """How the calls of one op, of one dtype, run: forward or backward."""
 
     by: dict[str, set[str]] = field(default_factory=dict)  # way -> ops
@@ -64,25 +64,25 @@ class Told:
         return f"{self.way} {named}".strip()
 
 
-def logged(call: Callable[[], Any], told: Told) -> Any:
+def logged(call: Callable[[], Any], reported: Reported) -> Any:
     """Returns the call's result; None if it raises."""
     _C.start_log()
     try:
         result = call()
     except Exception as error:
-        told.refused = str(error).splitlines()[0][:80].replace("|", "\\|")
+        reported.refused = str(error).splitlines()[0][:80].replace("|", "\\|")
         result = None
     log = _C.take_log()
     _C.stop_log()
-    told.add(tensors(result), log)
+    reported.add(tensors(result), log)
     return result
 
 
-def told_of(name: str, dtype: torch.dtype) -> tuple[Told, Told | None]:
+def reports_of(name: str, dtype: torch.dtype) -> tuple[Reported, Reported | None]:
     """Records all samples of an op; returns forward and backward."""
     op = OPS[name]
     has_gradient = dtype.is_floating_point and op.supports_autograd
-    forward, backward = Told(), Told()
+    forward, backward = Reported(), Reported()
     for sample in samples(op, dtype, sys.maxsize, has_gradient):
         moved = on_device(sample, name)
         result = logged(functools.partial(op.op, moved.input, *moved.args, **moved.kwargs), forward)
@@ -105,29 +105,29 @@ class Row:
     """An op: how it runs in float32, its backward, and in int64; None where PyTorch has no such kernel."""
 
     name: str
-    cells: tuple[Told | None, Told | None, Told | None]
+    cells: tuple[Reported | None, Reported | None, Reported | None]
 
     def line(self) -> str:
         if self.name in UNSUPPORTED:
             return f"| {self.name} | refused: {UNSUPPORTED[self.name]} | {NONE} | {NONE} |"
-        return "| " + " | ".join([self.name, *(told.cell() if told else NONE for told in self.cells)]) + " |"
+        return "| " + " | ".join([self.name, *(reported.cell() if reported else NONE for reported in self.cells)]) + " |"
 
 
 def rows(names: Iterable[str]) -> Iterator[Row]:
     for name in names:
-        told: list[Told | None] = []
+        reported: list[Reported | None] = []
         if name not in UNSUPPORTED:
             floats = OPS[name].supports_dtype(torch.float32, "cpu")
-            told += told_of(name, torch.float32) if floats else (None, None)
+            reported += reports_of(name, torch.float32) if floats else (None, None)
             integers = OPS[name].supports_dtype(torch.int64, "cpu")
-            told.append(told_of(name, torch.int64)[0] if integers else None)
-        yield Row(name, (told[0], told[1], told[2]) if told else (None, None, None))
+            reported.append(reports_of(name, torch.int64)[0] if integers else None)
+        yield Row(name, (reported[0], reported[1], reported[2]) if reported else (None, None, None))
 
 
-def share(cells: list[tuple[Told | None, ...]]) -> str:
+def share(cells: list[tuple[Reported | None, ...]]) -> str:
     """Returns how many of the ops run without the host."""
-    present = [told for told in cells if told[0] is not None]
-    without = [told for told in present if not any(one and (one.way == "host" or one.refused) for one in told)]
+    present = [reported for reported in cells if reported[0] is not None]
+    without = [reported for reported in present if not any(one and (one.way == "host" or one.refused) for one in reported)]
     return f"{len(without)} of {len(present)} ({len(without) / len(present):.1%})"
 
 
@@ -135,9 +135,9 @@ def reasons(all_rows: list[Row]) -> Iterator[str]:
     why: dict[str, str] = {}
     ops: Counter[str] = Counter()
     for row in all_rows:
-        for op in {op for told in row.cells if told for op in told.why}:
+        for op in {op for reported in row.cells if reported for op in reported.why}:
             ops[op] += 1
-        why |= {op: reason for told in row.cells if told for op, reason in told.why.items()}
+        why |= {op: reason for reported in row.cells if reported for op, reason in reported.why.items()}
     if not ops:
         return
     yield from ("| on the host | of how many rows | why |", "| --- | --- | --- |")

@@ -66,7 +66,7 @@ def main() -> None:
         settings.pjrt_run = str(library.installed() / "bin/pjrt-run")
     started, counts, new = time.monotonic(), Counter[str](), dict[Cell, dict[str, Any]]()
 
-    def told(cell: Cell, outcome: dict[str, Any]) -> None:
+    def reported(cell: Cell, outcome: dict[str, Any]) -> None:
         kept.append(cell, outcome)
         new[cell] = outcome
         counts[outcome["outcome"]] += 1
@@ -79,7 +79,7 @@ def main() -> None:
             line = f"[{'#' * (30 * done // len(left)):30}] {done} of {len(left)}, {took / 60:.0f} min: {share}"
             print(f"\r\033[K{line}", end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
 
-    conduct(left, told, limit=given.limit, until=started + 60 * given.minutes, settings=settings)
+    conduct(left, reported, limit=given.limit, until=started + 60 * given.minutes, settings=settings)
     before, now = kept.document(), kept.lines()
     worse = kept.worse(new, before)
     if given.keep:

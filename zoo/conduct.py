@@ -60,8 +60,8 @@ class Worker:
         line = self.process.stdout.readline()
         if not line:
             return {"outcome": "crashed", "words": self.last_words()}
-        told: dict[str, Any] = json.loads(line)
-        return told
+        reported: dict[str, Any] = json.loads(line)
+        return reported
 
     def last_words(self) -> str:
         code = self.process.wait()
@@ -78,7 +78,7 @@ class Worker:
 
 def conduct(
     cells: Iterable[Cell],
-    told: Callable[[Cell, dict[str, Any]], None],
+    reported: Callable[[Cell, dict[str, Any]], None],
     *,
     limit: float = LIMIT,
     until: float = float("inf"),
@@ -96,7 +96,7 @@ def conduct(
                 break
             key = (cell.model, cell.what, cell.dtype)
             if key in none:
-                told(cell, {"outcome": "none", "words": none[key]})
+                reported(cell, {"outcome": "none", "words": none[key]})
                 continue
             environment = entries.ENTRIES[cell.entry].environment
             if worker and (worker.environment != environment or worker.cells >= MOST):
@@ -109,7 +109,7 @@ def conduct(
                 worker = None
             elif outcome["outcome"] == "none":
                 none[key] = outcome["words"]
-            told(cell, outcome)
+            reported(cell, outcome)
     finally:
         if worker:
             worker.end()

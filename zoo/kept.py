@@ -27,10 +27,10 @@ def lines(path: Path = LINES) -> Outcomes:
     found: Outcomes = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            told = json.loads(line)
+            reported = json.loads(line)
         except json.JSONDecodeError:
             continue
-        found[Cell(*told.pop("cell"))] = told
+        found[Cell(*reported.pop("cell"))] = reported
     return found
 
 
@@ -38,14 +38,14 @@ def document(path: Path = DOCUMENT) -> Outcomes:
     """Returns the outcomes that are stored in the repository."""
     if not path.exists():
         return {}
-    told = json.loads(path.read_text())
+    reported = json.loads(path.read_text())
     outcomes = {letter: outcome for outcome, letter in LETTERS.items()}
     cells = {cell.column: cell for cell in columns()}
     found: Outcomes = {}
-    for model, row in told["rows"].items():
-        for column, letter in zip(told["columns"], row, strict=True):
+    for model, row in reported["rows"].items():
+        for column, letter in zip(reported["columns"], row, strict=True):
             if letter != UNKNOWN and column in cells:
-                words = told["words"].get(model, {}).get(column, "")
+                words = reported["words"].get(model, {}).get(column, "")
                 found[cells[column]._replace(model=model)] = {"outcome": outcomes[letter], "words": words}
     return found
 
@@ -64,13 +64,13 @@ def write_document(outcomes: Outcomes, path: Path = DOCUMENT) -> None:
                 words.setdefault(model, {})[cell.column] = outcome["words"][:200]
         if row.strip(UNKNOWN + LETTERS["none"]):
             rows[model] = row
-    told = {
+    reported = {
         "letters": LETTERS,
         "columns": names,
         "rows": dict(sorted(rows.items())),
         "words": dict(sorted(words.items())),
     }
-    path.write_text(json.dumps(told, indent=1) + "\n")
+    path.write_text(json.dumps(reported, indent=1) + "\n")
 
 
 def worse(outcomes: Outcomes, before: Outcomes) -> list[Cell]:

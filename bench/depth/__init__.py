@@ -122,13 +122,13 @@ def measure() -> list[Result]:
     done = {} if os.environ.get("TORCH_PJRT_BENCH_NETWORKS") else last_lines(KEPT, Unit)
     left = [unit for unit in units() if "taken" not in done.get(unit, {})]
     hand_out(left, KEPT, WORKER, LIMIT)
-    told = last_lines(KEPT, Unit)
+    reported = last_lines(KEPT, Unit)
     found: Found = {}
     for unit in units():
-        if left_out := told.get(unit, {}).get("left_out"):  # some ways, or all for one reason
+        if left_out := reported.get(unit, {}).get("left_out"):  # some ways, or all for one reason
             print(f"{', '.join(map(str, unit))}: {left_out}", file=sys.stderr)
-        if "taken" in told.get(unit, {}):
-            found[unit] = {way: Taken(*seconds) for way, seconds in told[unit]["taken"].items()}
+        if "taken" in reported.get(unit, {}):
+            found[unit] = {way: Taken(*seconds) for way, seconds in reported[unit]["taken"].items()}
     if found:
         picture(found, KEPT.with_name("depth_growth.png"))
     return [*growth(found), *(result for unit, taken in found.items() for result in beside(unit, taken))]

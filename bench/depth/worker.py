@@ -141,8 +141,8 @@ def main() -> None:
     for line in sys.stdin:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            told = timed(*json.loads(line))
-        answers.write(json.dumps(told) + "\n")
+            reported = timed(*json.loads(line))
+        answers.write(json.dumps(reported) + "\n")
         answers.flush()
 
 

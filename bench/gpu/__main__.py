@@ -100,7 +100,7 @@ def is_wanted(words: Sequence[str], part: str, done: set[str], name: str) -> boo
     return name not in done and (not words or any(word in name or word == part for word in words))
 
 
-def told(part: str, outcome: Outcome) -> None:
+def reported(part: str, outcome: Outcome) -> None:
     words = "" if outcome.status == "passed" else f": {outcome.status}, {outcome.error[:150]}"
     print(f"    {part}: {outcome.name}, {outcome.seconds:.1f} s{words}", flush=True)
 
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str], parts: Sequence[Part] = PARTS) -> int:
             cores=1 if options.alone else os.cpu_count() or 1,
             one_process=options.rehearse,  # a rehearsal measures nothing
         )
-        conductor.say = partial(told, part.name)
+        conductor.say = partial(reported, part.name)
         running.append(conductor)
         conductor.run()
         running.clear()

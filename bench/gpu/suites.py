@@ -55,10 +55,10 @@ def items(setting: Setting) -> list[Item]:
 
 def run(room: str, setting: Setting) -> Values:
     """Runs pytest in a process of its own; finished tests are reported meanwhile."""
-    told = Path(tempfile.gettempdir(), f"told-{os.getpid()}")
-    told.write_text("")
+    log = Path(tempfile.gettempdir(), f"told-{os.getpid()}")
+    log.write_text("")
     parallel = ["-n", str(min(PROCESSES, os.cpu_count() or 1))] if not setting.tiny else []
-    command = [sys.executable, "-m", "pytest", "-p", "tell_tests", f"--tell-tests={told}", "-p", "no:cacheprovider",
+    command = [sys.executable, "-m", "pytest", "-p", "report_tests", f"--report-tests={log}", "-p", "no:cacheprovider",
                *parallel, "-m", "not alone", "--timeout=100", room]  # fmt: skip
     paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
@@ -67,9 +67,9 @@ def run(room: str, setting: Setting) -> Values:
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     while process.poll() is None:
         time.sleep(1.0)
-        setting.report(counted(told))
-    values = counted(told)
-    told.unlink()
+        setting.report(counted(log))
+    values = counted(log)
+    log.unlink()
     setting.report(values)
     if process.returncode:
         failed = values["failed"]
@@ -77,10 +77,10 @@ def run(room: str, setting: Setting) -> Values:
     return values
 
 
-def counted(told: Path) -> Values:
+def counted(log: Path) -> Values:
     """Returns the number of each outcome, and the failed tests with their last lines."""
     values: Values = {"passed": 0, "skipped": 0, "failed": {}}
-    for line in told.read_text().splitlines():
+    for line in log.read_text().splitlines():
         outcome, name, words = json.loads(line)
         if outcome == "failed":
             values["failed"][name] = words

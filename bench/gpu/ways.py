@@ -74,7 +74,7 @@ class Timing:
             self.values["first"][way] = time.perf_counter() - start
             memory.restart()
             work(1)
-            self.values["memory"] |= memory.told()
+            self.values["memory"] |= memory.reported()
             self.calls[way] = work
         except Exception as error:
             self.values["broke"][way] = f"{type(error).__name__}: {error}"[:500]
@@ -104,14 +104,14 @@ class Memory:
         if self.counted:
             torch.cuda.reset_peak_memory_stats()
 
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         if not self.counted:
             return {}
-        told = {"torch": torch.cuda.max_memory_allocated() - self.before}
+        reported = {"torch": torch.cuda.max_memory_allocated() - self.before}
         if self.way in OURS:
             stats = torch.pjrt.memory_stats()
-            told |= {name: stats[name] for name in stats if name in ("plugin.peak_bytes_in_use", "plugin.bytes_in_use")}
-        return {self.way: told}
+            reported |= {name: stats[name] for name in stats if name in ("plugin.peak_bytes_in_use", "plugin.bytes_in_use")}
+        return {self.way: reported}
 
 
 def training_step(

@@ -56,7 +56,7 @@ class Item:
     together: int = 1  # number of items of the group that are prepared together
     environment: dict[str, str] = field(default_factory=dict)  # for its process
 
-    def told(self) -> Values:
+    def reported(self) -> Values:
         return {key: value for key, value in vars(self).items() if key != "run"}
 
 
@@ -79,15 +79,15 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
 
-    def tell(**message: Any) -> None:
+    def report(**message: Any) -> None:
         os.write(options.descriptor, (json.dumps(message) + "\n").encode())
 
     folder = Path(options.module).parent
     sys.path[:0] = [str(folder.resolve()), str(HERE), str(HERE.parent), str(HERE.parent.parent)]
     module = importlib.import_module(Path(options.module).stem)
-    setting = Setting(options.device, options.tiny, lambda values: tell(progress=values))
+    setting = Setting(options.device, options.tiny, lambda values: report(progress=values))
     items: dict[str, Item] = {item.name: item for item in module.items(setting)}
-    tell(items=[item.told() for item in items.values()])
+    report(items=[item.reported() for item in items.values()])
     prepared: dict[str, Generator[None, None, Values]] = {}
     for line in sys.stdin:
         verb, name = line.rstrip("\n").split(" ", 1)
@@ -116,7 +116,7 @@ def main() -> None:
         if verb == "run" or message["status"] != "passed":
             work = None  # releases everything that it holds
             forget()
-        tell(end=name, seconds=time.monotonic() - start, **message)
+        report(end=name, seconds=time.monotonic() - start, **message)
 
 
 if __name__ == "__main__":

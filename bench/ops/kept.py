@@ -53,19 +53,19 @@ def last_lines(path: Path, unit: Callable[..., Key]) -> dict[Key, dict[str, Any]
     """Returns the last line of each unit, in the order of the file."""
     found: dict[Key, dict[str, Any]] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
-        told = json.loads(line)
-        found.pop(key := unit(*told["unit"]), None)
-        found[key] = told
+        reported = json.loads(line)
+        found.pop(key := unit(*reported["unit"]), None)
+        found[key] = reported
     return found
 
 
 def kept(path: Path = KEPT) -> Kept:
     all_of = Kept()
-    for unit, told in last_lines(path, Unit).items():
-        all_of.machine = told["machine"]
+    for unit, reported in last_lines(path, Unit).items():
+        all_of.machine = reported["machine"]
         all_of.units.append(unit)
-        for direction, way, eager, ours in told["timed"]:
+        for direction, way, eager, ours in reported["timed"]:
             all_of.timed.append(Timed(*unit, direction, way, eager, ours))
-        if told.get("left_out"):
-            all_of.left_out[unit] = told["left_out"]
+        if reported.get("left_out"):
+            all_of.left_out[unit] = reported["left_out"]
     return all_of

@@ -20,17 +20,17 @@ def main() -> None:
         import torch_pjrt
 
         torch.pjrt.init()  # loads the plugin before the timing
-    told: dict[str, object] = {"wall": [], "cpu": []}
+    reported: dict[str, object] = {"wall": [], "cpu": []}
     for _ in range(2):
         wall, cpu = time.perf_counter(), time.process_time()
         values = flat(program(device))
-        told["wall"].append(time.perf_counter() - wall)  # type: ignore[attr-defined]
-        told["cpu"].append(time.process_time() - cpu)  # type: ignore[attr-defined]
-    told["values"] = values
+        reported["wall"].append(time.perf_counter() - wall)  # type: ignore[attr-defined]
+        reported["cpu"].append(time.process_time() - cpu)  # type: ignore[attr-defined]
+    reported["values"] = values
     if device == "pjrt":
         metrics = torch_pjrt.metrics()
-        told["metrics"] = {k: metrics[k] for k in ("graphs_compiled", "graphs_interpreted", "syncs", "host_fallbacks")}
-    print(json.dumps(told))
+        reported["metrics"] = {k: metrics[k] for k in ("graphs_compiled", "graphs_interpreted", "syncs", "host_fallbacks")}
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -89,10 +89,10 @@ def measure() -> list[Result]:
     done = {} if os.environ.get("TORCH_PJRT_BENCH_MODELS") else last_lines(KEPT, Unit)
     left = [unit for unit in units() if "seconds" not in done.get(unit, {})]
     hand_out(left, KEPT, WORKER, LIMIT, threads=THREADS)
-    told = last_lines(KEPT, Unit)
+    reported = last_lines(KEPT, Unit)
     for unit in units():
-        if "left_out" in told.get(unit, {}):
-            print(f"{', '.join(unit)}: {told[unit]['left_out']}", file=sys.stderr)
-    found = {unit: result(unit, told[unit]["seconds"]) for unit in units() if "seconds" in told.get(unit, {})}
-    steps = [one for unit in found for one in of_steps(unit, told[unit]["seconds"])]
+        if "left_out" in reported.get(unit, {}):
+            print(f"{', '.join(unit)}: {reported[unit]['left_out']}", file=sys.stderr)
+    found = {unit: result(unit, reported[unit]["seconds"]) for unit in units() if "seconds" in reported.get(unit, {})}
+    steps = [one for unit in found for one in of_steps(unit, reported[unit]["seconds"])]
     return [*found.values(), *means(found), *steps]

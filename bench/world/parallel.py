@@ -64,8 +64,8 @@ def facts_of(step: Callable[[], object]) -> dict[str, int]:
     torch_pjrt.reset_metrics()
     for _ in range(5):
         step()
-    told = torch_pjrt.metrics()
-    return {name: told[name] for name in ("graphs_compiled", "executions", "syncs")}
+    reported = torch_pjrt.metrics()
+    return {name: reported[name] for name in ("graphs_compiled", "executions", "syncs")}
 
 
 def alone() -> tuple[Callable[[], object], dict[str, Any]]:
@@ -96,16 +96,16 @@ def world(captured: bool = False) -> tuple[Callable[[], object], dict[str, Any]]
     torch.manual_seed(0)
     made = llama()
     step = step_of(made.parallel(made.Llama().to("pjrt"), mesh), split(made.batch(0), mesh["dp"]), captured)
-    told: dict[str, Any] = facts_of(step)
+    reported: dict[str, Any] = facts_of(step)
     if captured:
-        return step, told
+        return step, reported
     flat = init_device_mesh("pjrt", (RANKS,))
     model = made.Llama().to("pjrt")
     for block in model.blocks:
         fully_shard(block, mesh=flat)
-    told["share"] = share_of(fully_shard(model, mesh=flat))
-    told["launches"] = launches(flat)
-    return step, told
+    reported["share"] = share_of(fully_shard(model, mesh=flat))
+    reported["launches"] = launches(flat)
+    return step, reported
 
 
 def launches(mesh: Any) -> dict[str, list[tuple[float, float]]]:
@@ -160,7 +160,7 @@ class Worker:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | environment
         )
-        self.told: dict[str, Any] = json.loads(self._answer())
+        self.reported: dict[str, Any] = json.loads(self._answer())
 
     def _answer(self) -> str:
         assert self._process.stdout
@@ -182,8 +182,8 @@ class Worker:
 
 
 def work(way: str) -> None:
-    step, told = alone() if way == "alone" else world(captured=way == "captured")
-    print(json.dumps(told), flush=True)
+    step, reported = alone() if way == "alone" else world(captured=way == "captured")
+    print(json.dumps(reported), flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         step()
@@ -198,8 +198,8 @@ def measure() -> list[Result]:
         "one device, by XLA alone": Worker("alone", TORCH_PJRT_KERNELS="0"),
     }
     try:
-        ours, captured, told = workers.pop("world"), workers.pop("captured"), {}
-        told = ours.told
+        ours, captured, reported = workers.pop("world"), workers.pop("captured"), {}
+        reported = ours.reported
         results = [
             compare_timed(
                 "Llama's step, 2 x 2 devices, by compile_step",
@@ -209,18 +209,18 @@ def measure() -> list[Result]:
                 rounds=ROUNDS,
             )
         ]
-        results.append(count("executions of 5 captured steps", captured.told["executions"], 5, "programs"))
+        results.append(count("executions of 5 captured steps", captured.reported["executions"], 5, "programs"))
         for against, other in workers.items():
             both = lambda other=other: (ours.step(), other.step())  # noqa: E731
             target = 1.3 if against == "one device" else None
             results.append(compare_timed("Llama's step, 2 x 2 devices", both, target, against=against, rounds=ROUNDS))
-        results.append(count("compiles of steps after the second", told["graphs_compiled"], 0, "programs"))
-        results.append(count("executions of 5 steps", told["executions"], 5, "programs"))
-        share = told["share"]
+        results.append(count("compiles of steps after the second", reported["graphs_compiled"], 0, "programs"))
+        results.append(count("executions of 5 steps", reported["executions"], 5, "programs"))
+        share = reported["share"]
         results.append(
             Result("FSDP2 parameters a device, of the ideal share", share, 1, share, 1.1, "x", against="1 / 4 of all")
         )
-        for name, pairs in told["launches"].items():
+        for name, pairs in reported["launches"].items():
             turns = iter(pairs)
             target = 1.2 if "launch" in name else None
             timed = lambda turns=turns: tuple(next(turns))  # noqa: E731

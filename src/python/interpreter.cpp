@@ -22,7 +22,7 @@
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
 #include "device/services/subclass.h"
-#include "device/services/telling.h"
+#include "device/services/messages.h"
 #include "device/services/traced_assertions.h"
 #include "device/start/eager.h"
 #include "device/start/iterations.h"
@@ -97,16 +97,16 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return true;
 }
 
-void tell_of_wait(const std::string& line) {
+void report_wait(const std::string& line) {
   if (!Py_IsInitialized()) return;
   py::gil_scoped_acquire gil;
-  py::module_::import("torch_pjrt.told").attr("tell")("torch_pjrt.program", line);
+  py::module_::import("torch_pjrt.messages").attr("inform")("torch_pjrt.program", line);
 }
 
 void warn_in_log(const char* logger, const std::string& line) {
   if (!Py_IsInitialized()) return;
   py::gil_scoped_acquire gil;
-  py::module_::import("torch_pjrt.told").attr("warn")(logger, line);
+  py::module_::import("torch_pjrt.messages").attr("warn")(logger, line);
 }
 
 // Set once torch_pjrt.jax is imported.
@@ -276,12 +276,12 @@ void install_interpreter() {
   device::install_location_source(&user_location);
   device::install_truth_source(&truth);
   engine::install_decomposer(&decompose);
-  engine::install_wait_listener(&tell_of_wait);
+  engine::install_wait_listener(&report_wait);
   engine::set_deleter_of_slices(deleter_of_slices());
   device::install_place_source(&place);
   device::install_interrupt_test(&is_interrupt);
   device::install_signal_check(&check_signals);
-  device::install_teller(&warn_in_log);
+  device::install_message_sink(&warn_in_log);
   device::install_subclass_source(&subclass_of);
   engine::Session::instance().install(&plugins, &without_gil, &check_signals);
   engine::LazyEngine::instance().install();

@@ -241,7 +241,7 @@ PYBIND11_MODULE(_C, m) {
       "finish",
       [&session] {
         session.without_gil([&session] { session.await_all(); });
-        return session.assertions.untold();
+        return session.assertions.unreported();
       },
       "Waits for all running work. Returns the messages of runtime assertions that failed and were not raised.");
   m.def(

@@ -26,7 +26,7 @@ std::string table(const Rows& rows) {
   return text;
 }
 
-std::string told_bytes(size_t bytes) {
+std::string bytes_text(size_t bytes) {
   char text[32];
   if (bytes < 10'000) {
     std::snprintf(text, sizeof text, "%zu B", bytes);
@@ -47,15 +47,15 @@ size_t size_of(const std::vector<Described>& forms) {
 void add_variant(std::string& text, const VariantSpec& variant, const pjrt::Executable* executable) {
   Rows rows;
   for (const Described& form : variant.described.arguments) {
-    rows.push_back({"takes", form.name, told(form.dtype, form.shape), form.updated ? "updated" : ""});
+    rows.push_back({"takes", form.name, type_text(form.dtype, form.shape), form.updated ? "updated" : ""});
   }
   for (const Described& form : variant.described.results) {
-    rows.push_back({"gives", form.name, told(form.dtype, form.shape), ""});
+    rows.push_back({"gives", form.name, type_text(form.dtype, form.shape), ""});
   }
   text += table(rows);
-  rows = {{"arguments", told_bytes(size_of(variant.described.arguments))},
-          {"results", told_bytes(size_of(variant.described.results))}};
-  if (executable && executable->memory_size() > 0) rows.push_back({"at work", told_bytes(executable->memory_size())});
+  rows = {{"arguments", bytes_text(size_of(variant.described.arguments))},
+          {"results", bytes_text(size_of(variant.described.results))}};
+  if (executable && executable->memory_size() > 0) rows.push_back({"at work", bytes_text(executable->memory_size())});
   text += "  memory\n" + table(rows);
   std::vector<std::pair<int64_t, std::string>> ops;
   for (const auto& [op, count] : variant.ops) ops.emplace_back(-count, op);
@@ -87,8 +87,8 @@ std::string describe(const torch_pjrt::Program::Inside& inside) {
   for (const StateForm& form : inside.signature.state) {
     (form.described.updated ? updated : fixed).push_back(form.described);
   }
-  text += "\nstate\n" + table({{"weights", std::to_string(fixed.size()), told_bytes(size_of(fixed))},
-                               {"updated", std::to_string(updated.size()), told_bytes(size_of(updated))}});
+  text += "\nstate\n" + table({{"weights", std::to_string(fixed.size()), bytes_text(size_of(fixed))},
+                               {"updated", std::to_string(updated.size()), bytes_text(size_of(updated))}});
   rows.clear();
   for (const KernelForm& kernel : inside.signature.kernels) rows.push_back({kernel.symbol, "of " + kernel.library});
   if (!rows.empty()) text += "\nkernels\n" + table(rows);

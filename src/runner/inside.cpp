@@ -15,7 +15,7 @@ namespace runner = tpjrt::runner;
 namespace pjrt = tpjrt::pjrt;
 namespace file = tpjrt::file;
 using runner::Place;
-using runner::told;
+using runner::type_text;
 
 namespace {
 
@@ -27,13 +27,13 @@ tpjrt::disk::Executables& stored() {
 std::string takes(const std::vector<Described>& arguments) {
   std::string text;
   for (const Described& argument : arguments) {
-    text += (text.empty() ? "'" : ", '") + argument.name + "' " + told(argument.dtype, argument.shape);
+    text += (text.empty() ? "'" : ", '") + argument.name + "' " + type_text(argument.dtype, argument.shape);
   }
   return text.empty() ? "no arguments" : text;
 }
 
 // Formats the sizes of variants: "batch = 1, 8".
-std::string told_sizes(const std::vector<runner::VariantSpec>& variants) {
+std::string sizes_text(const std::vector<runner::VariantSpec>& variants) {
   std::map<std::string, std::vector<int64_t>> sizes;
   for (const auto& variant : variants) {
     for (const auto& [name, size] : variant.described.sizes) {
@@ -146,12 +146,12 @@ size_t Program::Inside::fitting(const Entry& entry, const std::vector<Tensor>& a
       return given.dtype() == wanted.dtype && given.shape() == wanted.shape;
     });
     if (fits) continue;
-    std::string text = name + ": argument '" + first[i].name + "' is " + told(given.dtype(), given.shape()) +
-                       ", expected " + told(first[i].dtype, first[i].shape);
-    if (variants.size() > 1) text += " or with another of the sizes it was exported for (" + told_sizes(variants) + ")";
+    std::string text = name + ": argument '" + first[i].name + "' is " + type_text(given.dtype(), given.shape()) +
+                       ", expected " + type_text(first[i].dtype, first[i].shape);
+    if (variants.size() > 1) text += " or with another of the sizes it was exported for (" + sizes_text(variants) + ")";
     throw Error(text);
   }
-  throw Error(name + ": the sizes of the arguments don't fit each other; it was exported for " + told_sizes(variants));
+  throw Error(name + ": the sizes of the arguments don't fit each other; it was exported for " + sizes_text(variants));
 }
 
 const Program::Inside::Compiled& Program::Inside::ready(const Entry& entry, size_t v) {

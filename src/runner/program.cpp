@@ -44,7 +44,7 @@ Results Program::call(std::string_view name, const std::map<std::string, Tensor>
     const auto found = arguments.find(argument.name);
     if (found == arguments.end()) {
       throw Error("entry '" + entry.form->name + "': argument '" + argument.name +
-                  "' is missing: " + tpjrt::runner::told(argument.dtype, argument.shape));
+                  "' is missing: " + tpjrt::runner::type_text(argument.dtype, argument.shape));
     }
     in_order.push_back(found->second);
   }

@@ -12,7 +12,7 @@ namespace {
 
 size_t checked_size(DType dtype, const Shape& shape) {
   const auto size = file::size_of(dtype, shape);
-  if (!size) throw torch_pjrt::Error("a tensor of shape " + told(dtype, shape) + " can't be");
+  if (!size) throw torch_pjrt::Error("a tensor of shape " + type_text(dtype, shape) + " can't be");
   return *size;
 }
 
@@ -43,7 +43,7 @@ PJRT_Buffer_Type buffer_type(DType dtype) {
   return PJRT_Buffer_Type_INVALID;
 }
 
-std::string told(DType dtype, const Shape& shape) {
+std::string type_text(DType dtype, const Shape& shape) {
   std::string text(torch_pjrt::name(dtype));
   text += "[";
   for (size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
@@ -146,7 +146,7 @@ const void* Tensor::data() const {
 void Tensor::copy_to(void* memory, size_t bytes) const {
   const Data& held = this->held();
   if (bytes < held.nbytes) {
-    throw Error("there are " + std::to_string(bytes) + " bytes for " + runner::told(held.dtype, held.shape) +
+    throw Error("there are " + std::to_string(bytes) + " bytes for " + runner::type_text(held.dtype, held.shape) +
                 ", which has " + std::to_string(held.nbytes));
   }
   if (held.nbytes == 0) return;

@@ -33,7 +33,7 @@ using torch_pjrt::Tensor;
 
 PJRT_Buffer_Type buffer_type(DType dtype);
 // Formats a type: "float32[2, 3]".
-std::string told(DType dtype, const Shape& shape);
+std::string type_text(DType dtype, const Shape& shape);
 Tensor on_host(DType dtype, Shape shape, const void* data, std::shared_ptr<const void> owner);
 Tensor on_device(DType dtype, const Shape& shape, std::shared_ptr<pjrt::Buffer> buffer);
 

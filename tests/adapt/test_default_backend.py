@@ -44,7 +44,7 @@ def test_what_a_graph_makes_of_nothing() -> None:
     assert made.tolist() == [2.0, 2.0, 2.0]
 
 
-def test_settings_of_inductor_are_told_of() -> None:
+def test_settings_of_inductor_are_reported() -> None:
     x = torch.ones(3, device="pjrt")
     with pytest.warns(UserWarning, match="max_autotune.*Inductor's settings"):
         assert torch.compile(lambda x: x + 1, mode="max-autotune-no-cudagraphs")(x).tolist() == [2.0] * 3

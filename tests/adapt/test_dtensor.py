@@ -240,8 +240,8 @@ def test_collectives_by_way_of_the_host() -> None:
 
     torch_pjrt.reset_metrics()
     of_two(run)
-    told = torch_pjrt.metrics()["host_fallbacks"]
-    assert told["c10d::allreduce_"] == told["c10d::send"] == told["c10d::recv_"] == 2
+    reported = torch_pjrt.metrics()["host_fallbacks"]
+    assert reported["c10d::allreduce_"] == reported["c10d::send"] == reported["c10d::recv_"] == 2
 
 
 @pytest.mark.host_memory
@@ -376,7 +376,7 @@ def test_a_step_is_one_program_and_ends_at_the_optimizer(fake: None, way: Way) -
     model = way(network(DEVICE), mesh_of(DEVICE))
     optimizer = adam(model)
     batches = [torch.randn(2, 6, 16) for _ in range(5)]
-    told = []
+    reported = []
     for batch in batches:
         torch_pjrt.reset_metrics()
         loss = step(model, optimizer, batch.to(DEVICE))
@@ -384,5 +384,5 @@ def test_a_step_is_one_program_and_ends_at_the_optimizer(fake: None, way: Way) -
         assert not _C.is_pending(loss)
         metrics = torch_pjrt.metrics()
         assert metrics["host_fallbacks"] == {}
-        told.append((metrics["syncs"], metrics["graphs_compiled"]))
-    assert told[2:] == [(1, 0)] * 3
+        reported.append((metrics["syncs"], metrics["graphs_compiled"]))
+    assert reported[2:] == [(1, 0)] * 3

@@ -467,7 +467,7 @@ scale = torch.tensor(3.0)
 
 
 def test_what_backward_calls_is_seen() -> None:
-    told = []
+    reported = []
     for compiled in (False, True):
         weight = nn.Parameter(torch.ones(3))
         weight.register_hook(lambda gradient: gradient + torch.arange(3))
@@ -478,5 +478,5 @@ def test_what_backward_calls_is_seen() -> None:
             return loss.detach()
 
         run = torch_pjrt.compile_step(step) if compiled else step
-        told.append([(run(torch.full((3,), float(i))).item(), weight.grad.tolist()) for i in range(3)])  # type: ignore[union-attr]
-    assert told[0] == told[1]
+        reported.append([(run(torch.full((3,), float(i))).item(), weight.grad.tolist()) for i in range(3)])  # type: ignore[union-attr]
+    assert reported[0] == reported[1]

@@ -142,7 +142,7 @@ print(json.dumps({"compiled": 0, "loaded": 0, "files": {"runs": runs}}))
 """
 
 
-def test_explain_tells_what_came_from_disk(run: Run, folder: Path) -> None:
+def test_explain_reports_what_came_from_disk(run: Run, folder: Path) -> None:
     assert run(folder, source=EXPLAINED).files == {"runs": [["compiled", True], ["memory", False]]}
     assert run(folder, source=EXPLAINED).files == {"runs": [["disk", True], ["memory", False]]}
 
@@ -219,7 +219,7 @@ if os.geteuid() == 0:  # only root can change a file's owner
     BAD_ENTRIES.append((another_users, "belongs to another user (uid 12345)"))
 
 
-def test_a_bad_entry_is_told_of_compiled_again_and_replaced(run: Run, folder: Path) -> None:
+def test_a_bad_entry_is_reported_compiled_again_and_replaced(run: Run, folder: Path) -> None:
     sizes = range(20, 20 + len(BAD_ENTRIES))
     first = run(folder, 19, *sizes)
     [spare] = first.files["19"]

@@ -76,10 +76,10 @@ def trained(wrap: Callable[[Any], Any], mesh: Any, reduces: bool = False) -> Non
         torch_pjrt.sync()
         torch_pjrt.reset_metrics()
         loss = step(x, y).detach()
-        told = torch_pjrt.metrics()
+        reported = torch_pjrt.metrics()
         if i >= 2:
-            assert (told["executions"], told["graphs_compiled"], told["host_fallbacks"]) == (1, 0, {}), told
-            assert sum(told["collectives"].values()) >= 1, told
+            assert (reported["executions"], reported["graphs_compiled"], reported["host_fallbacks"]) == (1, 0, {}), reported
+            assert sum(reported["collectives"].values()) >= 1, reported
         dist.all_reduce(loss, dist.ReduceOp.AVG)
         assert loss.item() == pytest.approx(wanted(X, Y).item(), rel=1e-4)
     assert step.programs == 1

@@ -173,9 +173,9 @@ def main(how: str, dtypes: tuple[torch.dtype, ...], by_bits: tuple[torch.dtype, 
     torch.pjrt.set_device(device)
     group = dist.group.WORLD
     assert {torch.device("cpu"), torch.device("pjrt")} <= set(group._device_types)
-    told: list[Any] = [None] * size
-    dist.all_gather_object(told, {"rank": rank})
-    assert told == [{"rank": each} for each in range(size)]
+    reported: list[Any] = [None] * size
+    dist.all_gather_object(reported, {"rank": rank})
+    assert reported == [{"rank": each} for each in range(size)]
     dist.barrier()
     for dtype in dtypes:
         compare(reductions(rank, size), dtype, dtype, rank, str(device))
@@ -193,8 +193,8 @@ def main(how: str, dtypes: tuple[torch.dtype, ...], by_bits: tuple[torch.dtype, 
             dist.all_reduce(y, group=part)
             assert x.tolist() == y.tolist() == [len(ranks)] * 2
     metrics = torch_pjrt.metrics()
-    told_of = {"backend": dist.get_backend(), "counted": metrics["host_fallbacks"], "across": metrics["collectives"]}
-    print(json.dumps(told_of))
+    reports_of = {"backend": dist.get_backend(), "counted": metrics["host_fallbacks"], "across": metrics["collectives"]}
+    print(json.dumps(reports_of))
     dist.barrier()
     dist.destroy_process_group()
 

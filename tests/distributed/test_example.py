@@ -31,5 +31,5 @@ def test_the_program_of_the_guide(server: fresh.Server, tmp_path: Path) -> None:
     script = tmp_path / "guide.py"
     counted = "import json\nprint(json.dumps(torch_pjrt.metrics()['host_fallbacks']))\n"
     script.write_text(f"import torch_pjrt\n{program}{counted}")  # the server's torch has not loaded the backend yet
-    for told in ranks.run(server, script, 2):
-        assert told == {"c10d::_allgather_base_": 1, "c10d::_reduce_scatter_base_": 1}
+    for reported in ranks.run(server, script, 2):
+        assert reported == {"c10d::_allgather_base_": 1, "c10d::_reduce_scatter_base_": 1}

@@ -28,17 +28,17 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_collectives(server: fresh.Server, gpus: dict[str, str]) -> None:
     """Results are gloo's on the CPU, bit by bit, and collectives are programs, except those that name single ranks,
     which go through the host. The plugin raises if a client has no place among the others, or no store."""
-    for told in ranks.run(server, HERE / "collectives.py", 4, "pjrt", "few", **gpus):
-        assert told["backend"] == "pjrt"
-        assert set(told["counted"]) == ON_HOST
-        assert set(told["across"]) >= {"all_reduce", "all_gather", "reduce_scatter", "broadcast"}
+    for reported in ranks.run(server, HERE / "collectives.py", 4, "pjrt", "few", **gpus):
+        assert reported["backend"] == "pjrt"
+        assert set(reported["counted"]) == ON_HOST
+        assert set(reported["across"]) >= {"all_reduce", "all_gather", "reduce_scatter", "broadcast"}
 
 
 def test_training(server: fresh.Server, gpus: dict[str, str], tmp_path: Path) -> None:
     """Parameters are those of whole batches on the CPU, and no collective goes through the host."""
     ways = ["FSDP2", "tensor parallel compiled"]
-    for told in ranks.run(server, HERE / "training.py", 2, tmp_path, *ways, **gpus):
-        assert {way: set(counted) for way, counted in told.items()} == {way: {"syncs"} for way in ways}
+    for reported in ranks.run(server, HERE / "training.py", 2, tmp_path, *ways, **gpus):
+        assert {way: set(counted) for way, counted in reported.items()} == {way: {"syncs"} for way in ways}
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ HERE = Path(__file__).parent
 )
 def test_collectives(server: fresh.Server, how: str, size: int, backend: str) -> None:
     """Each process compares its results bit by bit."""
-    for told in ranks.run(server, HERE / "collectives.py", size, how):
-        assert told["backend"] == backend
-        assert set(told["counted"]) >= {
+    for reported in ranks.run(server, HERE / "collectives.py", size, how):
+        assert reported["backend"] == backend
+        assert set(reported["counted"]) >= {
             "c10d::allreduce_",
             "c10d::allreduce_coalesced_",
             "c10d::reduce_",
@@ -47,8 +47,8 @@ def test_collectives(server: fresh.Server, how: str, size: int, backend: str) ->
 @pytest.mark.host_memory
 def test_collectives_that_are_checked(server: fresh.Server) -> None:
     """With this setting PyTorch wraps each backend in a group of its own."""
-    for told in ranks.run(server, HERE / "collectives.py", 2, "pjrt", TORCH_DISTRIBUTED_DEBUG="DETAIL"):
-        assert told["counted"]["c10d::allreduce_"] > 0
+    for reported in ranks.run(server, HERE / "collectives.py", 2, "pjrt", TORCH_DISTRIBUTED_DEBUG="DETAIL"):
+        assert reported["counted"]["c10d::allreduce_"] > 0
 
 
 @pytest.mark.host_memory
@@ -56,11 +56,11 @@ def test_collectives_that_are_checked(server: fresh.Server) -> None:
 def test_training(server: fresh.Server, tmp_path: Path, size: int) -> None:
     """Parameters are compared with those of whole batches on the CPU, and a checkpoint is loaded by another mesh. A
     step is only cut by its collectives, and ends once."""
-    for told in ranks.run(server, HERE / "training.py", size, tmp_path):
-        assert len(told) == {2: 15, 4: 14}[size]
-        assert told["DDP"] == {"syncs": 2, "c10d::allreduce_": 1}
-        assert {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_"} <= set(told["FSDP2"])
-        for way, counted in told.items():
+    for reported in ranks.run(server, HERE / "training.py", size, tmp_path):
+        assert len(reported) == {2: 15, 4: 14}[size]
+        assert reported["DDP"] == {"syncs": 2, "c10d::allreduce_": 1}
+        assert {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_"} <= set(reported["FSDP2"])
+        for way, counted in reported.items():
             if way == "FSDP2 offloaded" or way.endswith(" compiled"):
                 continue  # the one steps on the CPU, the others' programs end at their graphs' breaks
             assert counted.pop("syncs") <= sum(counted.values()) + 1, way

@@ -88,15 +88,15 @@ def test_ctrl_c_while_a_program_of_several_processes_waits(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("gpus", [False, True])
-def test_who_is_late_is_told(server: fresh.Server, tmp_path: Path, gpus: bool) -> None:
+def test_who_is_late_is_reported(server: fresh.Server, tmp_path: Path, gpus: bool) -> None:
     """Each waiting rank reports it once per wait."""
     environment = of_gpus(tmp_path) if gpus else {}
     line = 1 + (HERE / "late.py").read_text().splitlines().index("dist.all_reduce(x)")
     first, other, last = ranks.run(server, HERE / "late.py", 3, tmp_path, TORCH_PJRT_LATE="0.8", **environment)
     assert other == []
-    for rank, told in ((0, first), (2, last)):
-        assert [level for level, _ in told] == ["WARNING"] * 3
-        rendezvous, collective, group = (line for _, line in told)
+    for rank, reported in ((0, first), (2, last)):
+        assert [level for level, _ in reported] == ["WARNING"] * 3
+        rendezvous, collective, group = (line for _, line in reported)
         assert rendezvous.startswith(f"torch.distributed.init_process_group: rank {rank} has waited ")
         assert rendezvous.endswith(" s: ranks [1] of [0, 1, 2] are missing")
         assert collective.startswith(f"rank {rank} has waited ")

@@ -26,16 +26,16 @@ def test_groups_of_a_mesh_that_is_no_row() -> None:
 
 
 def test_a_group_is_complete_when_all_ranks_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[object, list[list[int]]]] = []
+    reported: list[tuple[object, list[list[int]]]] = []
     core = importlib.import_module("torch_pjrt._C")
     monkeypatch.setattr(core, "world_backend", lambda ranks: tuple(ranks))
-    monkeypatch.setattr(core, "complete_world_backend", lambda backend, groups: told.append((backend, groups)))
+    monkeypatch.setattr(core, "complete_world_backend", lambda backend, groups: reported.append((backend, groups)))
     groups = Groups(4)
     groups.ask((0, 2))
     backend = groups.backend((0, 2))
-    assert told == []
+    assert reported == []
     groups.ask((1, 3))
-    assert told == [(backend, [[0, 2], [1, 3]])]
+    assert reported == [(backend, [[0, 2], [1, 3]])]
 
 
 def test_numbers_of_ranks() -> None:

@@ -281,10 +281,10 @@ def resumed(folder: str) -> None:
 def main(folder: str, only: list[str]) -> None:
     dist.init_process_group(device_id=DEVICE, timeout=timedelta(seconds=60))
     torch.pjrt.set_device(DEVICE)
-    told = {name: run() for name, run in ways().items() if not only or name in only}
+    reported = {name: run() for name, run in ways().items() if not only or name in only}
     if not only:
         beyond(folder)
-    print(json.dumps(told))
+    print(json.dumps(reported))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -19,7 +19,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     group = dist.group.WORLD
-    told = {}
+    reported = {}
 
     def reduce(x: torch.Tensor) -> torch.Tensor:
         return collectives.all_reduce(x * 1, "sum", group) * 1
@@ -39,13 +39,13 @@ def main() -> None:
             time.sleep(LATE)
 
     for name in ("aot_eager", "pjrt"):
-        told[name] = []
+        reported[name] = []
         for fn in (reduce, crossed):
             torch._dynamo.reset()
             compiled = torch.compile(fn, backend=name)
             for _ in range(2):
                 late()
-                told[name].append(compiled(torch.full((2,), rank + 1.0)).tolist())
+                reported[name].append(compiled(torch.full((2,), rank + 1.0)).tolist())
         torch._dynamo.reset()
         x = (torch.arange(4.0) + rank).requires_grad_()
         late()
@@ -53,14 +53,14 @@ def main() -> None:
         late()
         loss.backward()
         assert x.grad is not None
-        told[name].append([loss.item(), *x.grad.tolist()])
-    told["captured"] = []
+        reported[name].append([loss.item(), *x.grad.tolist()])
+    reported["captured"] = []
     for capture in (lambda: torch_pjrt.jit(reduce, [torch.ones(2)]), lambda: torch_pjrt.compile_step(reduce)(x)):
         try:
             capture()
         except torch_pjrt.CaptureError as error:
-            told["captured"].append(str(error))
-    print(json.dumps(told))
+            reported["captured"].append(str(error))
+    print(json.dumps(reported))
     dist.barrier()
     dist.destroy_process_group()
 

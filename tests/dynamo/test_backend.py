@@ -234,22 +234,22 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 class TestCuts:
     def test_an_op_that_cannot_be_lowered(self) -> None:
-        @torch.library.custom_op("tests_dynamo::told_of", mutates_args=())  # a process is warned of an op once
-        def told_of(x: torch.Tensor) -> torch.Tensor:
+        @torch.library.custom_op("tests_dynamo::reports_of", mutates_args=())  # a process is warned of an op once
+        def reports_of(x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.eigvalsh(x)
 
-        told_of.register_fake(lambda x: x.new_empty(x.shape[:-1]))
+        reports_of.register_fake(lambda x: x.new_empty(x.shape[:-1]))
 
         def f(x: torch.Tensor) -> torch.Tensor:
-            y = told_of(x @ x.t())
+            y = reports_of(x @ x.t())
             return (y * 2).cumsum(0)
 
         x = torch.randn(4, 4)
-        with pytest.warns(UserWarning, match=r"told_of.* is not compiled at .*test_backend.py:\d+"):
+        with pytest.warns(UserWarning, match=r"reports_of.* is not compiled at .*test_backend.py:\d+"):
             result = compiled(f)(x)
         torch.testing.assert_close(result, f(x), rtol=1e-4, atol=1e-4)
         assert torch_pjrt.metrics()["graphs_compiled"] <= 2
-        assert torch_pjrt.metrics()["host_fallbacks"] == {"tests_dynamo.told_of.default": 1}
+        assert torch_pjrt.metrics()["host_fallbacks"] == {"tests_dynamo.reports_of.default": 1}
 
     def test_strict(self) -> None:
         with torch_pjrt.strict_mode(), pytest.raises(Exception, match=r"opaque.*can't be compiled"):

@@ -245,7 +245,7 @@ class TestLaterSizes:
         assert torch_pjrt.metrics()["host_fallbacks"]["tests_cuts.triple.default"] == 2
 
 
-def test_a_custom_op_that_writes_is_told_by_its_name() -> None:
+def test_a_custom_op_that_writes_is_reported_by_its_name() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         z = x * 2
         fill(z, y)

@@ -14,12 +14,12 @@ from tests import fresh, ranks
 
 def test_collectives(server: fresh.Server) -> None:
     script = Path(__file__).with_name("collectives.py")
-    for told in ranks.run(server, script, 2):
-        assert told["aot_eager"][0] == [3.0, 3.0]
-        for found, wanted in zip(told["pjrt"], told["aot_eager"], strict=True):
+    for reported in ranks.run(server, script, 2):
+        assert reported["aot_eager"][0] == [3.0, 3.0]
+        for found, wanted in zip(reported["pjrt"], reported["aot_eager"], strict=True):
             assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
-        assert len(told["captured"]) == 2
-        assert all("all_reduce.default has effects beside its results" in error for error in told["captured"])
+        assert len(reported["captured"]) == 2
+        assert all("all_reduce.default has effects beside its results" in error for error in reported["captured"])
 
 
 seen: list[str] = []

@@ -67,16 +67,16 @@ def described(value: Any) -> Any:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_compiled(name: str, device: str) -> None:
     f = FUNCTIONS[name]
-    told = {}
+    reported = {}
     for backend in ("aot_eager", "pjrt"):
         torch._dynamo.reset()
         with FakeTensorMode() as mode:
             compiled = torch.compile(f, backend=backend)
-            told[backend] = [described(compiled(torch.ones(2, 3, device=device))) for _ in range(2)]
+            reported[backend] = [described(compiled(torch.ones(2, 3, device=device))) for _ in range(2)]
         if name not in ("makes", "a constant"):  # outside of the mode what is made has values
             x = mode.from_tensor(torch.ones(2, 3)).to(device)
-            told[backend].append(described(torch.compile(f, backend=backend)(x)))
-    assert told["pjrt"] == told["aot_eager"]
+            reported[backend].append(described(torch.compile(f, backend=backend)(x)))
+    assert reported["pjrt"] == reported["aot_eager"]
 
 
 @pytest.mark.parametrize("device", DEVICES)

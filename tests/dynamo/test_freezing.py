@@ -446,8 +446,8 @@ print(sum(text.count('@"torch_pjrt.frozen_convolution"') for text in texts))
     ids=str,
 )
 def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: int) -> None:
-    (told,) = server.run(fresh.Job(OTHERWISE, environment=environment))
-    assert told.out.split() == [str(expected)]
+    (reported,) = server.run(fresh.Job(OTHERWISE, environment=environment))
+    assert reported.out.split() == [str(expected)]
 
 
 def test_an_option_that_is_no_bool() -> None:
@@ -455,7 +455,7 @@ def test_an_option_that_is_no_bool() -> None:
         torch.compile(nn.Linear(2, 2), backend="pjrt", options={"freeze": 1})(torch.ones(2, 2))
 
 
-def test_what_explain_tells() -> None:
+def test_what_explain_reports() -> None:
     model, x = Block(), images()
     with torch.no_grad(), torch_pjrt.explain() as report:
         frozen(model)(x)

@@ -95,14 +95,14 @@ def test_half_written_by_a_mask() -> None:
     ],
 )
 @pytest.mark.parametrize("told", [True, False])
-def test_until_written_anew(write: Callable[[Tensor], Any], told: bool) -> None:
+def test_until_written_anew(write: Callable[[Tensor], Any], reported: bool) -> None:
     x = badly_written()
-    if told:
+    if reported:
         each_raises(x.tolist)
     else:  # the error has no value any more, so the next read of any tensor raises it
         torch_pjrt.sync()
     write(x)
-    if not told:  # the first read after x has run raises it
+    if not reported:  # the first read after x has run raises it
         with pytest.raises(IndexError, match="out of bounds"):
             (torch.ones(1, device=DEVICE).add(1).tolist(), x.tolist())
     torch.testing.assert_close(x.cpu(), torch.ones(4))
@@ -205,7 +205,7 @@ def test_what_no_value_has_is_told_once() -> None:
     assert y.tolist() == [1, 1]
 
 
-def test_synchronize_tells_what_nobody_was_told() -> None:
+def test_synchronize_raises_errors_without_a_reader() -> None:
     x, y = badly_written(), badly_written()
     each_raises(y.tolist)
     torch_pjrt.sync()

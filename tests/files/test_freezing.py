@@ -89,8 +89,8 @@ def test_what_is_frozen_stays(block: Block, tmp_path: Path) -> None:
     exported = torch_pjrt.export(block, torch.randn(1, 3, 16, 16), freeze=True)
     exported.save(tmp_path / "it.pjrt")
     program = torch_pjrt.load(tmp_path / "it.pjrt")
-    told = "'frozen.stem.weight' was frozen when the program was exported, and stays as it is: export the model anew"
-    with pytest.raises(RuntimeError, match=told):
+    reported = "'frozen.stem.weight' was frozen when the program was exported, and stays as it is: export the model anew"
+    with pytest.raises(RuntimeError, match=reported):
         program.set_state("frozen.stem.weight", torch.zeros(16, 3, 3, 3))
     program.set_state("head.bias", torch.full((5,), 7.0))
     program.save_state(tmp_path / "s.safetensors")
@@ -109,10 +109,10 @@ def test_what_has_changed_since_it_was_frozen(tmp_path: Path) -> None:
     exported.save(tmp_path / "it.pjrt")
     with torch.no_grad():
         model[0].weight.mul_(2)
-    told = "'0.weight' or a norm after it has changed since it was frozen: export anew"
-    with pytest.raises(ValueError, match=told):
+    reported = "'0.weight' or a norm after it has changed since it was frozen: export anew"
+    with pytest.raises(ValueError, match=reported):
         exported.save(tmp_path / "other.pjrt")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=reported):
         exported.add("second", model, images, freeze=True)
     with torch.no_grad():
         model[0].weight.div_(2)

@@ -38,9 +38,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_runs_a_file(folder: Path) -> None:
     model, out = folder / "model.pjrt", folder / "y.npy"
-    told = pjrt_run(model, "--plugin", library.plugin(), "--input", folder / "x.npy", "--output", out, "--repeat", "20")
+    reported = pjrt_run(model, "--plugin", library.plugin(), "--input", folder / "x.npy", "--output", out, "--repeat", "20")
     np.testing.assert_allclose(np.load(out), np.load(folder / "expected.npy"), rtol=1e-5, atol=1e-6)
-    assert re.match(r"20 calls: median [\d.]+ us, least [\d.]+, 90% below [\d.]+, most [\d.]+\n", told)
+    assert re.match(r"20 calls: median [\d.]+ us, least [\d.]+, 90% below [\d.]+, most [\d.]+\n", reported)
     pjrt_run(model, "--plugin", library.plugin(), "--input", f"input={folder / 'x.npy'}", "--output", f"output={out}")
     np.testing.assert_allclose(np.load(out), np.load(folder / "expected.npy"), rtol=1e-5, atol=1e-6)
 
@@ -51,11 +51,11 @@ def test_tells_how_it_is_called() -> None:
 
 
 def test_describes_a_file(folder: Path) -> None:
-    told = pjrt_run(folder / "model.pjrt", "--plugin", library.plugin(), "--describe")
-    assert "entry main" in told
-    assert "takes  input   float32[3, 4]" in told
-    assert "gives  output  float32[3, 2]" in told
-    assert "2  stablehlo.dot_general" in told
+    reported = pjrt_run(folder / "model.pjrt", "--plugin", library.plugin(), "--describe")
+    assert "entry main" in reported
+    assert "takes  input   float32[3, 4]" in reported
+    assert "gives  output  float32[3, 2]" in reported
+    assert "2  stablehlo.dot_general" in reported
 
 
 def test_finds_a_plugin_by_name(folder: Path) -> None:

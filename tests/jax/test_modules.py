@@ -69,8 +69,8 @@ def test_a_batch_norm_that_averages_over_all_batches(x):
 
 def test_counters_are_converted_and_told_of(x):
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
-    told = r"the counter '1.num_batches_tracked' and 1 more is of dtype torch.int64.*it is torch.int32 in the state"
-    with pytest.warns(UserWarning, match=told) as warned:
+    reported = r"the counter '1.num_batches_tracked' and 1 more is of dtype torch.int64.*it is torch.int32 in the state"
+    with pytest.warns(UserWarning, match=reported) as warned:
         f, params, state = as_jax(module)
     assert (len(warned), warned[0].filename) == (1, __file__)
     _, new_state = jax.jit(f)(params, state, x)
@@ -100,7 +100,7 @@ def test_tied_parameters_are_one(x):
     close(gradients["0.weight"], module[0].weight.grad)
 
 
-def test_what_is_closed_over_is_constant_and_told(x):
+def test_what_is_closed_over_is_constant_and_reported(x):
     linear = nn.Linear(3, 2)
     f = as_jax(lambda x: linear(x) + torch.arange(2))
     with pytest.warns(UserWarning, match=r"Linear.weight, Linear.bias \(32 bytes\) are closed over.*f, params, state"):

@@ -24,17 +24,17 @@ def install(library: str) -> Calls:
         self: PrivateFunction, target: str, operands: Sequence[Value], results: Any, config: str
     ) -> list[Value]:
         _C.register_handler("emulated_cudnn", handler, "attention")
-        told = json.loads(config)["cudnn_fmha_backend_config"]
-        calls.append((target, told))
+        reported = json.loads(config)["cudnn_fmha_backend_config"]
+        calls.append((target, reported))
         backward = target.endswith("Backward")
-        product = told[f"{'bmm2_grad_gemm2' if backward else 'bmm1'}_dot_dimension_numbers"]
+        product = reported[f"{'bmm2_grad_gemm2' if backward else 'bmm1'}_dot_dimension_numbers"]
         attributes = {
-            "causal": told["mask_type"] == "CAUSAL",
+            "causal": reported["mask_type"] == "CAUSAL",
             "heads_third": product["lhs_batch_dimensions"] == ["0", "2"],
             "has_bias": "Bias" in target,
             "backward": backward,
         }
-        texts = [f"scale = {told['fmha_scale']:e} : f64"]
+        texts = [f"scale = {reported['fmha_scale']:e} : f64"]
         texts += [f"{name} = {int(value)} : i64" for name, value in attributes.items()]
         values = as_it_is(self, target, operands, results, config)
         line = self.lines[-1].replace(quoted(target), '"emulated_cudnn"').replace("version = 2", "version = 4")

@@ -276,8 +276,8 @@ print(any("torch_pjrt.convolution" in text for text in texts))
     ids=str,
 )
 def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: bool) -> None:
-    (told,) = server.run(fresh.Job(OTHERWISE, environment=environment))
-    assert told.out.split() == [str(expected)]
+    (reported,) = server.run(fresh.Job(OTHERWISE, environment=environment))
+    assert reported.out.split() == [str(expected)]
 
 
 EVERY_SAMPLE = """
@@ -304,8 +304,8 @@ print(sum("torch_pjrt.convolution" in text for text in texts) > 20)
 @with_library
 def test_opinfo_samples_by_the_library(server: fresh.Server) -> None:
     """The samples are small, so XLA runs them by default."""
-    (told,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
-    assert told.out.split() == ["True"]
+    (reported,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
+    assert reported.out.split() == ["True"]
 
 
 WITH_A_TEAM = """
@@ -323,5 +323,5 @@ print("done")
 
 
 def test_with_a_team_of_threads(server: fresh.Server) -> None:
-    (told,) = server.run(fresh.Job(WITH_A_TEAM))
-    assert told.out.split() == ["done"]
+    (reported,) = server.run(fresh.Job(WITH_A_TEAM))
+    assert reported.out.split() == ["done"]

@@ -98,8 +98,8 @@ print(any("torch_pjrt.batch_norm" in text for text in texts))
     ("environment", "expected"), [({"TORCH_PJRT_KERNELS": "0"}, False), ({"TORCH_PJRT_KERNELS": "all"}, True)]
 )
 def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: bool) -> None:
-    (told,) = server.run(fresh.Job(OFF, environment=environment))
-    assert told.out.split() == [str(expected)]
+    (reported,) = server.run(fresh.Job(OFF, environment=environment))
+    assert reported.out.split() == [str(expected)]
 
 
 def test_a_network_learns_alike() -> None:

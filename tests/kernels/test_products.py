@@ -336,8 +336,8 @@ print(torch.equal(torch.compile(torch._int_mm, backend="pjrt")(a, b), exact))
 @pytest.mark.parametrize("isa", ["ALL", "AVX512_CORE", "AVX2"])
 def test_products_of_int8_are_exact(server: fresh.Server, isa: str) -> None:
     """Without VNNI oneDNN saturates sums of two products."""
-    (told,) = server.run(fresh.Job(EXTREMES, environment={"ONEDNN_MAX_CPU_ISA": isa}))
-    assert told.out.split() == ["True"]
+    (reported,) = server.run(fresh.Job(EXTREMES, environment={"ONEDNN_MAX_CPU_ISA": isa}))
+    assert reported.out.split() == ["True"]
 
 
 @with_library
@@ -353,8 +353,8 @@ def test_products_of_int8_are_exact(server: fresh.Server, isa: str) -> None:
     ids=str,
 )
 def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: bool) -> None:
-    (told,) = server.run(fresh.Job(OTHERWISE, environment=environment))
-    assert told.out.split() == [str(expected)]
+    (reported,) = server.run(fresh.Job(OTHERWISE, environment=environment))
+    assert reported.out.split() == [str(expected)]
 
 
 EVERY_SAMPLE = """
@@ -382,8 +382,8 @@ print(sum("torch_pjrt.matrix_product" in text for text in texts) > 20)
 @with_library
 def test_opinfo_samples_by_the_library(server: fresh.Server) -> None:
     """The samples are small, so XLA runs them by default."""
-    (told,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
-    assert told.out.split() == ["True"]
+    (reported,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
+    assert reported.out.split() == ["True"]
 
 
 THREADS = """
@@ -402,8 +402,8 @@ print(len(os.listdir("/proc/self/task")) - before)
 
 def test_no_thread_of_xlas_has_a_team_of_its_own(server: fresh.Server) -> None:
     """All threads of XLA share one team: the thread that calls the kernel differs from call to call."""
-    (told,) = server.run(fresh.Job(THREADS))
-    assert told.out.split() == ["0"]
+    (reported,) = server.run(fresh.Job(THREADS))
+    assert reported.out.split() == ["0"]
 
 
 WRONG = """

@@ -17,9 +17,9 @@ def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "xla_backend_optimization_level=0")
 
 
-def check(told: list[Any]) -> None:
+def check(reported: list[Any]) -> None:
     """Checks that each process has the parameters of whole batches, and reduced the gradients of three steps."""
-    for each in told:
+    for each in reported:
         assert each["reductions"] >= 3
         for found, wanted in zip(each["found"], each["alone"], strict=True):
             assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)

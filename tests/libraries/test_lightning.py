@@ -162,8 +162,8 @@ def test_two_processes_that_it_starts(tmp_path: Path) -> None:
     command = [sys.executable, Path(__file__).with_name("of_processes.py"), "lightning", tmp_path]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
-    told = [json.loads(text) for text in re.findall(r"{[^}]*}", result.stdout)]  # both write there
-    assert len(told) == 2, result.stdout
-    for each in told:
+    reported = [json.loads(text) for text in re.findall(r"{[^}]*}", result.stdout)]  # both write there
+    assert len(reported) == 2, result.stdout
+    for each in reported:
         for found, wanted in zip(each["found"], each["alone"], strict=True):
             assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)

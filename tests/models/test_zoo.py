@@ -128,5 +128,5 @@ def test_what_was_right_is_right(part: int) -> None:
     found: kept.Outcomes = {}
     conduct(cells[part * len(cells) // PARTS : (part + 1) * len(cells) // PARTS], found.__setitem__, settings=QUICK)
     assert found
-    told = {cell: outcome for cell, outcome in found.items() if outcome["outcome"] not in ("right", "slow", "none")}
-    assert told == {}, "none: a library is missing that the model is made with"
+    reported = {cell: outcome for cell, outcome in found.items() if outcome["outcome"] not in ("right", "slow", "none")}
+    assert reported == {}, "none: a library is missing that the model is made with"

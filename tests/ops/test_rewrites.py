@@ -146,10 +146,10 @@ def test_signs_of_zeros(name: str, dtype: torch.dtype, run: Run) -> None:
     actual = run(f, x)
     torch.testing.assert_close(actual, f(x), rtol=0, atol=0, equal_nan=True)
     signs = {tuple(f(t).signbit()[:5].tolist()) for t in (x, x[:5], ZEROS, ZEROS[:5])}
-    for i, told in enumerate(zip(*signs, strict=True)):
+    for i, reported in enumerate(zip(*signs, strict=True)):
         numbers = actual[i::5]
         if not numbers.isnan().all():  # a NaN's sign says nothing
-            assert set(numbers.signbit().tolist()) <= set(told), (i, actual, signs)
+            assert set(numbers.signbit().tolist()) <= set(reported), (i, actual, signs)
 
 
 def test_an_exponent_that_varies() -> None:

@@ -103,8 +103,8 @@ static PJRT_Error* try_get(const char* key) {
 // Checks that the error has this code and names the key.
 static PJRT_Error* missing(PJRT_Error* error, PJRT_Error_Code code, const char* key) {
   if (!error) return refused("a key that nobody put has a value");
-  const struct ours* told = (const struct ours*)error;
-  if (told->code != code || !strstr(told->text, key)) return refused("code %d: %s", told->code, told->text);
+  const struct ours* reported = (const struct ours*)error;
+  if (reported->code != code || !strstr(reported->text, key)) return refused("code %d: %s", reported->code, reported->text);
   free(error);
   return NULL;
 }
@@ -123,15 +123,15 @@ static PJRT_Error* meet(void) {
   size_t size;
   if (!error) error = missing(get("late", 20, &value, &size), PJRT_Error_Code_DEADLINE_EXCEEDED, "late");
   snprintf(key, sizeof key, "device:%d", (int)node_id);
-  char told[8] = {'i', 's', 0, (char)node_id};  // arbitrary bytes
-  if (!error) error = put(key, told, sizeof told);
+  char reported[8] = {'i', 's', 0, (char)node_id};  // arbitrary bytes
+  if (!error) error = put(key, reported, sizeof reported);
   if (!error) error = try_get(key);
   for (int i = 0; !error && i < num_nodes; ++i) {
     snprintf(key, sizeof key, "device:%d", i);
     error = get(key, timeout_of("TORCH_PJRT_TEST_TIMEOUT"), &value, &size);
     if (error) break;
-    if (size != sizeof told || value[3] != i)
-      error = refused("process %d is told of as %d in %zu bytes", i, value[3], size);
+    if (size != sizeof reported || value[3] != i)
+      error = refused("process %d is reported as %d in %zu bytes", i, value[3], size);
     free(value);
   }
   return error;

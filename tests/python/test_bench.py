@@ -37,6 +37,6 @@ def test_people_are_many_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
     names = people.names("@person", "@draws")
     assert len(names) >= 40
     assert sum(name.startswith("generate_") for name in names) >= 15
-    told = {device: people.run("adaptive_ode", device) for device in ("cpu", "pjrt")}
-    assert people.differ(told["pjrt"]["values"], told["cpu"]["values"]) == ""
+    reported = {device: people.run("adaptive_ode", device) for device in ("cpu", "pjrt")}
+    assert people.differ(reported["pjrt"]["values"], reported["cpu"]["values"]) == ""
     assert people.differ([1.0, 2.0], [1.0, 2.1]) != ""

@@ -15,8 +15,8 @@ def _paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
 
 
-def line(model: str, what: str, **told: object) -> str:
-    return json.dumps({"unit": [model, what, "bfloat16"], **told, "machine": {}}) + "\n"
+def line(model: str, what: str, **reported: object) -> str:
+    return json.dumps({"unit": [model, what, "bfloat16"], **reported, "machine": {}}) + "\n"
 
 
 def test_the_last_line_counts_and_ours_is_over_the_fastest_that_counts(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_the_last_line_counts_and_ours_is_over_the_fastest_that_counts(tmp_path:
         + line("bert", "inference", seconds={**inference, "ours": 9.0, "ours, frozen": 8.0, "Inductor": 1.0})
         + line("vit", "training step", seconds={"eager": 2.0, "ours": 3.0})
     )
-    found = {unit: result(unit, told["seconds"]) for unit, told in last_lines(path, Unit).items()}
+    found = {unit: result(unit, reported["seconds"]) for unit, reported in last_lines(path, Unit).items()}
     vit, bert = (found[Unit(model, "inference", "bfloat16")] for model in ("vit", "bert"))
     assert (vit.ratio, vit.against, vit.passed) == (0.5, "Inductor, frozen", True)
     assert (bert.ratio, bert.against, bert.passed) == (8.0, "Inductor", False)

@@ -66,6 +66,6 @@ def test_what_differs(changed_tests, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_what_has_not_begun_in_time_is_skipped() -> None:
     command = [sys.executable, "-m", "pytest", "-rs", "--seconds", "0", "tests/python/test_find_tests.py"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    assert "SKIPPED [2] tests/conftest.py:" in told
-    assert "the time that --seconds gives is over" in told
+    reported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "SKIPPED [2] tests/conftest.py:" in reported
+    assert "the time that --seconds gives is over" in reported

@@ -57,7 +57,7 @@ def test_notes_have_a_text() -> None:
     code = "\n".join(path.read_text() for path in CODE)
     titled = set(re.findall(r"Note \[[^\]]+\]", (ROOT / "ARCHITECTURE.md").read_text()))
     named = set(re.findall(r"Note \[[^\]]+\]", code))
-    assert titled == named, "each note is told of in ARCHITECTURE.md, and named where it holds in the code"
+    assert titled == named, "each note is listed in ARCHITECTURE.md, and named where it holds in the code"
 
 
 def test_every_environment_variable_is_listed() -> None:

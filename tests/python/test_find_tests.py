@@ -28,9 +28,9 @@ def test_each_collected_name_is_found(find_tests, request: pytest.FixtureRequest
         words[item.path].update(re.findall(r"[a-z]\w+", item.name.lower()))
     missed = {}
     for path, names in words.items():
-        told = find_tests.told(path, SITE)
+        reported = find_tests.reported(path, SITE)
         # pytest numbers the values that have no name of their own: "make0"
-        unseen = {name for name in names if name.rstrip("0123456789") not in told}
+        unseen = {name for name in names if name.rstrip("0123456789") not in reported}
         if unseen:
             missed[str(path)] = sorted(unseen)[:5]
     assert missed == {}

@@ -87,8 +87,8 @@ def conduct(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., di
         )  # fmt: skip
         conductor.run()
         assert not conductor.workers
-        told = json.loads((tmp_path / "out/one.json").read_text())
-        return {**{o["name"]: o for o in told["outcomes"]}, "not reached": told["not_reached"]}
+        reported = json.loads((tmp_path / "out/one.json").read_text())
+        return {**{o["name"]: o for o in reported["outcomes"]}, "not reached": reported["not_reached"]}
 
     return conduct
 
@@ -97,49 +97,49 @@ def load(name: str) -> ModuleType:
     return module_at(GPU / f"{name}.py", f"gpu_{name}")
 
 
-def status(told: dict[str, Run]) -> dict[str, str]:
-    return {name: outcome["status"] for name, outcome in told.items() if name != "not reached"}
+def status(reported: dict[str, Run]) -> dict[str, str]:
+    return {name: outcome["status"] for name, outcome in reported.items() if name != "not reached"}
 
 
 def test_what_goes_wrong_ends_nothing_else(conduct: Any, part: Any) -> None:
-    told = conduct(
+    reported = conduct(
         part("wrong", 'PASSES, Item("fails", fails), Item("skips", skips), Item("hangs", hangs, limit=0.5), '
         'Item("dies", dies), Item("again", PASSES.run), Item("elsewhere", PASSES.run, environment={"A": "1"})')
     )  # fmt: skip
-    assert status(told) == {
+    assert status(reported) == {
         "passes": "passed", "fails": "failed", "skips": "skipped", "hangs": "over its limit", "dies": "died",
         "again": "passed", "elsewhere": "passed",
     }  # fmt: skip
-    assert told["fails"]["error"] == "ValueError: it was wrong"
-    assert told["skips"]["error"] == "not here"
-    assert told["hangs"]["values"] == {"so far": 3}
-    assert told["dies"]["error"] == "ended by SIGKILL"
-    processes = {told[name]["values"]["process"] for name in ("passes", "again", "elsewhere")}
+    assert reported["fails"]["error"] == "ValueError: it was wrong"
+    assert reported["skips"]["error"] == "not here"
+    assert reported["hangs"]["values"] == {"so far": 3}
+    assert reported["dies"]["error"] == "ended by SIGKILL"
+    processes = {reported[name]["values"]["process"] for name in ("passes", "again", "elsewhere")}
     assert len(processes) == 3, "after a death, and for another environment, there is another process"
-    assert told["again"]["values"]["tiny"]
-    assert told["not reached"] == []
+    assert reported["again"]["values"]["tiny"]
+    assert reported["not reached"] == []
 
 
 def test_a_part_that_is_cut_short_still_tells(conduct: Any, part: Any) -> None:
-    told = conduct(part("short", 'PASSES, Item("hangs", hangs), Item("never", fails), Item("nor this", fails)'), 6)
-    assert status(told) == {"passes": "passed", "hangs": "cut short"}
-    assert told["hangs"]["values"] == {"so far": 3}
-    assert told["not reached"] == ["never", "nor this"]
+    reported = conduct(part("short", 'PASSES, Item("hangs", hangs), Item("never", fails), Item("nor this", fails)'), 6)
+    assert status(reported) == {"passes": "passed", "hangs": "cut short"}
+    assert reported["hangs"]["values"] == {"so far": 3}
+    assert reported["not reached"] == ["never", "nor this"]
 
 
 def test_a_part_that_cannot_start(conduct: Any, part: Any) -> None:
-    told = conduct(part("broken", "no_such_name"))
-    assert status(told) == {"start": "died"}
-    assert told["start"]["error"] == "ended with status 1"
+    reported = conduct(part("broken", "no_such_name"))
+    assert status(reported) == {"start": "died"}
+    assert reported["start"]["error"] == "ended with status 1"
 
 
 def test_items_are_made_ready_side_by_side_and_run_alone(conduct: Any, part: Any) -> None:
     items = [f'Item("{a}", beside("{a}", "{b}"), 60, "pair", 2)' for a, b in ("ab", "ba")]
-    told = conduct(part("pair", f'PASSES, {items[0]}, {items[1]}, Item("fails", fails, 60, "pair", 2)'), cores=4)
-    assert status(told) == {"passes": "passed", "a": "passed", "b": "passed", "fails": "failed"}
+    reported = conduct(part("pair", f'PASSES, {items[0]}, {items[1]}, Item("fails", fails, 60, "pair", 2)'), cores=4)
+    assert status(reported) == {"passes": "passed", "a": "passed", "b": "passed", "fails": "failed"}
     for name in "ab":
-        assert told[name]["values"]["prepared in"] == told[name]["values"]["ran in"]
-    assert told["a"]["values"]["ran in"] != told["b"]["values"]["ran in"]
+        assert reported[name]["values"]["prepared in"] == reported[name]["values"]["ran in"]
+    assert reported["a"]["values"]["ran in"] != reported["b"]["values"]["ran in"]
 
 
 MAIN = """
@@ -174,8 +174,8 @@ def test_a_run_that_is_ended_from_outside(part: Any, tmp_path: Path) -> None:
     run.send_signal(signal.SIGTERM)
     said, _ = run.communicate(timeout=100)
     assert run.returncode == 1, said
-    told = json.loads((tmp_path / "gpu.json").read_text())
-    first, second = told["parts"]["first"], told["parts"]["second"]
+    reported = json.loads((tmp_path / "gpu.json").read_text())
+    first, second = reported["parts"]["first"], reported["parts"]["second"]
     assert [o["status"] for o in first["outcomes"]] in (["passed", "cut short"], ["passed"]), first
     assert second["not_reached"] == ["all of it"]
     assert "not reached, second: all of it" in said
@@ -189,8 +189,8 @@ def test_a_run_after_another(part: Any, tmp_path: Path) -> None:
     run = started(files, "--out", str(tmp_path), "--after", str(earlier), "--only", "hangs", "--only", "passes")
     said, _ = run.communicate(timeout=100)
     assert "first: passes" not in said, "it passed before"
-    told = json.loads((tmp_path / "gpu.json").read_text())
-    assert [o["name"] for o in told["parts"]["first"]["outcomes"]] == ["passes", "fails", "hangs"]
+    reported = json.loads((tmp_path / "gpu.json").read_text())
+    assert [o["name"] for o in reported["parts"]["first"]["outcomes"]] == ["passes", "fails", "hangs"]
 
 
 def test_what_programs_import_leaves_flags_free() -> None:
@@ -209,8 +209,8 @@ def test_the_parts_are_rehearsed(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "TORCH_PJRT_COMPILE"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:] + (tmp_path / "log.txt").read_text()[-3000:]
-    told = json.loads((tmp_path / "gpu.json").read_text())
-    by_name = {o["name"]: o for part in told["parts"].values() for o in part["outcomes"]}
+    reported = json.loads((tmp_path / "gpu.json").read_text())
+    by_name = {o["name"]: o for part in reported["parts"].values() for o in part["outcomes"]}
     assert status(by_name) == {
         "lazy arithmetic": "passed", "side streams": "skipped", "lazy arithmetic, autotuning off": "passed",
         "x + 1": "passed", "alexnet, inference, TF32": "passed", "alexnet, inference, TF32, max-autotune": "passed",
@@ -253,7 +253,7 @@ def test_a_wheel_must_fit(tmp_path: Path) -> None:
     assert (tmp_path / "site/torch_pjrt/torch_2_11/_C.so").exists()
 
 
-# --- what is told -----------------------------------------------------------------------------------------------------
+# --- the report ------------------------------------------------------------------------------------------------------
 
 
 def figure(name: str, **median: float) -> Run:

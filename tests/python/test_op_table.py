@@ -29,27 +29,27 @@ def test_the_document_is_current(maker: ModuleType) -> None:
     table = maker.DOCUMENT.read_text().split("<!-- end -->")[0]  # below it are the times of some
     written = {line.split(" | ")[0][2:]: line for line in table.splitlines() if " | " in line}
     assert set(maker.OPS) <= set(written), "./dev ops"
-    tells = [n for n in maker.OPS if any(word in written[n] for word in ("kernel", "host", "refused"))]
-    others = [n for n in sorted(maker.OPS) if n not in tells][::EVERY]
-    tells = sorted(tells)[::OTHERS]
+    reporting = [n for n in maker.OPS if any(word in written[n] for word in ("kernel", "host", "refused"))]
+    others = [n for n in sorted(maker.OPS) if n not in reporting][::EVERY]
+    reporting = sorted(reporting)[::OTHERS]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for row in maker.rows([*tells, *others]):
+        for row in maker.rows([*reporting, *others]):
             assert row.line() == written[row.name], "./dev ops"
 
 
 def test_what_a_row_says(maker: ModuleType) -> None:
     torch.library.define("op_table_test::unknown", "(Tensor x) -> Tensor")
     torch.library.impl("op_table_test::unknown", "CPU", lambda x: x + 1)
-    told = maker.Told()
+    reported = maker.Reported()
     x = torch.ones(3).to("pjrt")
-    maker.logged(lambda: x.exp(), told)
-    assert told.cell() == "rule"
-    maker.logged(lambda: torch.ops.aten.isin(x, x), told)
-    assert told.cell() == "decomposition"
+    maker.logged(lambda: x.exp(), reported)
+    assert reported.cell() == "rule"
+    maker.logged(lambda: torch.ops.aten.isin(x, x), reported)
+    assert reported.cell() == "decomposition"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        maker.logged(lambda: torch.ops.op_table_test.unknown(x), told)
-    assert told.cell() == "host `unknown`"
-    maker.logged(lambda: x.reshape(7), told)
-    assert told.cell().startswith("refused: ")
+        maker.logged(lambda: torch.ops.op_table_test.unknown(x), reported)
+    assert reported.cell() == "host `unknown`"
+    maker.logged(lambda: x.reshape(7), reported)
+    assert reported.cell().startswith("refused: ")

@@ -26,11 +26,11 @@ def test_it_builds_and_has_every_public_name() -> None:
     assert str(page) in result.stdout
     assert page.exists()
     inventory = InventoryFile.loads((page.parent / "objects.inv").read_bytes(), uri="")
-    told = {name for kind in inventory.data.values() for name in kind}
+    reported = {name for kind in inventory.data.values() for name in kind}
     device = {f"torch.pjrt.{name}" for name, value in vars(torch.pjrt).items() if is_public(name, value)}
     assert len(device) > 40
     package = {f"torch_pjrt.{name}" for name in torch_pjrt.__all__}
-    assert sorted((device | package) - told) == []
+    assert sorted((device | package) - reported) == []
 
 
 def is_public(name: str, value: object) -> bool:

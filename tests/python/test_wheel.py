@@ -112,15 +112,15 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_works_without_the_checkout(python: Path, tmp_path: Path) -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     cache = {"TORCH_PJRT_CACHE": "0"}
-    told = json.loads(ran(python, "-c", PROGRAM, cwd=tmp_path, env=clean | cache).splitlines()[-1])
+    reported = json.loads(ran(python, "-c", PROGRAM, cwd=tmp_path, env=clean | cache).splitlines()[-1])
     environment = python.parents[1]
-    assert all(Path(file).is_relative_to(environment) for file in told["files"]), told["files"]
-    assert not [entry for entry in told["path"] if Path(entry) == ROOT or Path(entry) == ROOT / "python"]
-    assert told["versions"] == [torch_pjrt.__version__] * 2
-    assert told["sum"] == [0, 2, 4]
-    assert told["gradient"] == [[2, 2, 2]]
-    assert told["compiled"] >= 2
-    assert told["host_fallbacks"] == {}
+    assert all(Path(file).is_relative_to(environment) for file in reported["files"]), reported["files"]
+    assert not [entry for entry in reported["path"] if Path(entry) == ROOT or Path(entry) == ROOT / "python"]
+    assert reported["versions"] == [torch_pjrt.__version__] * 2
+    assert reported["sum"] == [0, 2, 4]
+    assert reported["gradient"] == [[2, 2, 2]]
+    assert reported["compiled"] >= 2
+    assert reported["host_fallbacks"] == {}
 
 
 def test_it_brings_pjrt_run_and_the_library_for_cpp(python: Path, tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_a_joint_wheel_has_a_core_for_each_torch(joined: Path, python: Path, tmp
     options = ("--quiet", "--disable-pip-version-check", "--no-index", "--force-reinstall", "--no-deps")
     ran(python, "-m", "pip", "install", *options, joined, cwd=environment)
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"TORCH_PJRT_CACHE": "0"}
-    told = json.loads(ran(python, "-c", PROGRAM, cwd=tmp_path, env=clean).splitlines()[-1])
-    assert told["sum"] == [0, 2, 4]
-    assert Path(told["files"][1]).parent.name == CORE
+    reported = json.loads(ran(python, "-c", PROGRAM, cwd=tmp_path, env=clean).splitlines()[-1])
+    assert reported["sum"] == [0, 2, 4]
+    assert Path(reported["files"][1]).parent.name == CORE
 
     (core,) = environment.glob(f"lib/python*/site-packages/torch_pjrt/{CORE}")
     other = core.rename(core.with_name(f"torch_{major}_{minor + 1}"))

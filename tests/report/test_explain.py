@@ -97,7 +97,7 @@ def test_an_exception_ends_it() -> None:
     assert not reports.is_active()
 
 
-def test_another_shape_is_told_of_where_it_comes_in() -> None:
+def test_another_shape_is_reported_where_it_comes_in() -> None:
     w = torch.ones(3, 5).to("pjrt")
 
     def step(batch: int) -> int:
@@ -221,12 +221,12 @@ def test_training_tells_of_the_optimizers_step() -> None:
 
 
 def test_entries_of_others() -> None:
-    reports.tell(reports.GraphBreak(reason="nobody listens"))
+    reports.record(reports.GraphBreak(reason="nobody listens"))
     with torch_pjrt.explain() as report:
         torch.ones(75).to("pjrt").exp().cpu()
-        reports.tell(reports.GraphBreak(reason="a print", file="model.py", line=3))
+        reports.record(reports.GraphBreak(reason="a print", file="model.py", line=3))
         torch.ones(75).to("pjrt").exp().cpu()
-        reports.tell(reports.Recompile(function="forward", reason="x.shape[0]: 3 → 4", file="model.py", line=1))
+        reports.record(reports.Recompile(function="forward", reason="x.shape[0]: 3 → 4", file="model.py", line=1))
     kinds = [type(entry).__name__ for entry in report.entries]
     assert kinds == ["GraphRun", "GraphBreak", "GraphRun", "Recompile"]
     assert [entry.reason for entry in report.breaks] == ["a print"]

@@ -76,16 +76,16 @@ TEST_F(ProgramTest, SavesAndLoadsState) {
 TEST_F(ProgramTest, LeavesWhatIsFrozen) {
   const Program program = open(by_hand::with(by_hand::members(), "program.json", by_hand::frozen_signature()));
   const Tensor fives = Tensor::of<float>({4}, {5, 5, 5, 5});
-  const std::string told =
+  const std::string reported =
       "'weight' was frozen when the program was exported, and stays as it is: export the model anew";
-  EXPECT_TRUE(has(thrown([&] { program.set_state("tied", fives); }), told));
+  EXPECT_TRUE(has(thrown([&] { program.set_state("tied", fives); }), reported));
   const std::string path = folder_.path("frozen.safetensors");
   program.save_state(path);
   (void)program({x()});
   program.load_state(path);
   EXPECT_EQ(program.state("count").values<float>(), std::vector<float>{10});
   open().save_state(path);
-  EXPECT_TRUE(has(thrown([&] { program.load_state(path); }), told));
+  EXPECT_TRUE(has(thrown([&] { program.load_state(path); }), reported));
   EXPECT_EQ(program.state("weight").values<float>(), (std::vector<float>{1, 2, 3, 4}));
 }
 

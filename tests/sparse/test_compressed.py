@@ -169,7 +169,7 @@ def test_large_products_of_coo(order: str) -> None:
 
 @pytest.mark.parametrize("place", [-1, 40])
 @pytest.mark.parametrize("count", [3, 900])
-def test_indices_out_of_range_are_told(place: int, count: int) -> None:
+def test_indices_out_of_range_are_reported(place: int, count: int) -> None:
     indices = torch.zeros(2, count, dtype=torch.int64)
     indices[1, 1] = place
 

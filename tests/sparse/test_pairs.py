@@ -259,8 +259,8 @@ print("right")
 
 
 def test_where_no_kernel_of_the_cpus_is_called(server: fresh.Server) -> None:
-    (told,) = server.run(fresh.Job(WITHOUT_KERNELS, environment={"TORCH_PJRT_KERNELS": "0"}))
-    assert told.out.strip() == "right"
+    (reported,) = server.run(fresh.Job(WITHOUT_KERNELS, environment={"TORCH_PJRT_KERNELS": "0"}))
+    assert reported.out.strip() == "right"
 
 
 @pytest.mark.parametrize("other", [torch.int64, torch.float32, torch.complex64, torch.bool], ids=str)

@@ -143,15 +143,15 @@ def grown(weight: Any, make: Any, zero: bool, update: bool, compiled: bool) -> l
         return y.detach()
 
     run: Any = torch_pjrt.compile_step(step, keep_grads=True) if compiled else step
-    told = []
+    reported = []
     for i in range(4):
         run(make(i + 1))
-        told.append((type(weight.grad).__name__, *(described(leaves([t])) for t in (weight.grad, weight.detach()))))
+        reported.append((type(weight.grad).__name__, *(described(leaves([t])) for t in (weight.grad, weight.detach()))))
         if i == 2:
             weight.grad = None
     if compiled:
         assert run.programs <= 2
-    return told
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_gradients_that_are_subclasses(of: str, device: str, update: bool, zero:
         x = torch.full((3, 4), float(i), device=device)
         return x if of == "parameter" else TwoTensor(x, x + 1)
 
-    told = []
+    reported = []
     for compiled in (False, True):
         start: Any = weight.clone()
         start = start if of == "argument" else TwoTensor(start, start + 1)
-        told.append(grown(start, make, zero, update, compiled))
-    assert told[0] == told[1]
+        reported.append(grown(start, make, zero, update, compiled))
+    assert reported[0] == reported[1]
 
 
 def test_written_in_place() -> None:

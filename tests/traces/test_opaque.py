@@ -65,7 +65,7 @@ def tensor_parallel_steps(mesh: DeviceMesh) -> None:
     """A step of DTensors, whose backward asks for their device by name, and for results' shapes by fake tensors."""
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     start = copy.deepcopy(model)
-    told = []
+    reported = []
     for compiled in (False, True):
         model = copy.deepcopy(start)
         parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
@@ -80,10 +80,10 @@ def tensor_parallel_steps(mesh: DeviceMesh) -> None:
 
         run: Any = torch_pjrt.compile_step(step) if compiled else step
         losses = [run(torch.linspace(-1, 1, 12).view(3, 4)).item() for _ in range(3)]
-        told.append((losses, [p.detach().full_tensor() for p in model.parameters()]))  # type: ignore[attr-defined]
+        reported.append((losses, [p.detach().full_tensor() for p in model.parameters()]))  # type: ignore[attr-defined]
         if compiled:
             assert run.programs == 1
-    torch.testing.assert_close(told[0], told[1])
+    torch.testing.assert_close(reported[0], reported[1])
 
 
 def tensor_parallel_trace(mesh: DeviceMesh, folder: Path) -> None:
@@ -123,15 +123,15 @@ def test_distributed_tensors(tmp_path: Path) -> None:
             return (DTensor.from_local(x.to_local() * 2, mesh, [Shard(0)]) @ w).full_tensor().sum()
 
         for fn in (kept, taken_apart):
-            told = []
+            reported = []
             for run in (fn, torch.compile(fn, backend="pjrt")):
                 w = weight.detach().clone().requires_grad_()
                 loss = run(x, w)
                 loss.backward()
                 assert isinstance(w.grad, DTensor)
-                told.append((type(loss), w.grad.to_local()))
-            assert told[0][0] is told[1][0]
-            torch.testing.assert_close(told[0][1], told[1][1])
+                reported.append((type(loss), w.grad.to_local()))
+            assert reported[0][0] is reported[1][0]
+            torch.testing.assert_close(reported[0][1], reported[1][1])
         tensor_parallel_steps(mesh)
         tensor_parallel_trace(mesh, tmp_path)
     finally:

@@ -259,7 +259,7 @@ def test_sizes_that_vary() -> None:
             same(traces["backward" + suffix].python_callable()(*saved, seed), wanted)
 
 
-def test_merged_lines_are_told() -> None:
+def test_merged_lines_are_reported() -> None:
     def f(x: Any, w: Any) -> Any:
         return (x @ w) + (x @ w)  # neither is for the backward alone: since torch 2.14 such a one stays
 

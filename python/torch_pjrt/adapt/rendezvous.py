@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.told import warn
+from torch_pjrt.messages import warn
 
 _made: Counter[str] = Counter()  # by name, the number of groups that this process has made: a store outlives them
 _is_ours = False  # True while init_process_group makes a store for this device's ranks
@@ -32,15 +32,15 @@ def patience() -> float:
 
 def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: str, cure: str) -> None:
     """Waits until ``late()`` is empty; raises DistStoreError after ``limit`` seconds."""
-    start, pause, is_told = time.monotonic(), 0.001, False
+    start, pause, is_reported = time.monotonic(), 0.001, False
     while missing := late():
         waited = time.monotonic() - start
         if waited > limit:
             raise torch.distributed.DistStoreError(
                 f"{what}: ranks {missing} of {list(of)} have not come within {limit:g} s. {cure}"
             )
-        if not is_told and 0 < patience() < waited:
-            is_told = True
+        if not is_reported and 0 < patience() < waited:
+            is_reported = True
             warn(
                 "torch_pjrt.distributed", f"{what} has waited {waited:.2g} s: ranks {missing} of {list(of)} are missing"
             )

@@ -92,6 +92,6 @@ class Positional:
             return args
         given = by_name(bind(self.signature, args, kwargs))
         if given.keys() != set(self.expected):
-            told = [", ".join(".".join(map(str, key)) for key in keys) for keys in (self.expected, given)]
-            raise TypeError(f"{self.name}: expected the arguments {told[0]}, got {told[1]}")
+            reported = [", ".join(".".join(map(str, key)) for key in keys) for keys in (self.expected, given)]
+            raise TypeError(f"{self.name}: expected the arguments {reported[0]}, got {reported[1]}")
         return tuple(given[key] for key in self.expected)

@@ -385,8 +385,8 @@ def _capture(
     stand = {id(piece.placeholder) for piece in pieces}
     before = plan.readers(mode, lambda leaf: id(leaf) in stand)
     check_residence(piece.real for piece in pieces)
-    if run.watch is not None and run.watch.told:
-        _tell(run, run.watch, plan, pieces, gradients)
+    if run.watch is not None and run.watch.reported:
+        _report(run, run.watch, plan, pieces, gradients)
     giving = plan.giving()
     recorded.end()
     try:
@@ -447,7 +447,7 @@ def _reading(call: Callable[..., Any], before: Sequence[Before]) -> Callable[...
     return run
 
 
-def _tell(run: _Run, watch: Watch, plan: Plan, pieces: Sequence[Piece], gradients: Sequence[Any]) -> None:
+def _report(run: _Run, watch: Watch, plan: Plan, pieces: Sequence[Piece], gradients: Sequence[Any]) -> None:
     mode = run.mode
     inputs = [(f"argument {i}", each) for i, each in enumerate(run.given)]
     state: list[State] = [*mode.compounds, *mode.pieces]
@@ -459,7 +459,7 @@ def _tell(run: _Run, watch: Watch, plan: Plan, pieces: Sequence[Piece], gradient
     results = [(f"out {i}", leaf) for i, leaf in enumerate(run.given_back) if isinstance(leaf, torch.Tensor)]
     results += [(f"{owner.name}.grad", owner.placeholder.grad) for owner in plan.kept]
     placeholders = [*mode.arguments, *(p.placeholder for p in pieces)]
-    watch.tell(inputs, results, run.home, text_of(mode.trace, placeholders, [*run.leaves, *gradients]))
+    watch.report(inputs, results, run.home, text_of(mode.trace, placeholders, [*run.leaves, *gradients]))
 
 
 def _ties(run: _Run, with_grads: bool) -> Ties:

@@ -82,9 +82,9 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """
     device, stats = _device(device), memory_stats(device)
     rows = [f"PJRT memory, device {device}", f"{'':<18}{'now':>14}{'peak':>14}{'allocated':>14}{'freed':>14}"]
-    for told, name, shown in (("bytes of buffers", "allocated_bytes", _bytes), ("buffers", "active", str)):
+    for reported, name, shown in (("bytes of buffers", "allocated_bytes", _bytes), ("buffers", "active", str)):
         columns = (stats.get(f"{name}.all.{when}", 0) for when in ("current", "peak", "allocated", "freed"))
-        rows.append(f"{told:<18}" + "".join(f"{shown(column):>14}" for column in columns))
+        rows.append(f"{reported:<18}" + "".join(f"{shown(column):>14}" for column in columns))
     plugin = [] if abbreviated else [name for name in stats if name.startswith("plugin.")]
     rows += [f"{name:<46}{_bytes(stats[name]) if 'bytes' in name else str(stats[name]):>14}" for name in plugin]
     return "\n".join(rows)

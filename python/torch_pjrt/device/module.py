@@ -154,8 +154,8 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
     ``torch.accelerator.get_device_capability`` returns the dtypes that a device supports.
     """
-    told = str(_C.device_properties(_device(device).index)["attributes"].get("compute_capability", ""))
-    major, _, minor = told.partition(".")
+    reported = str(_C.device_properties(_device(device).index)["attributes"].get("compute_capability", ""))
+    major, _, minor = reported.partition(".")
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
@@ -180,19 +180,19 @@ class DeviceProperties:
 def get_device_properties(device: Any = None) -> DeviceProperties:
     """Returns the device's properties as the plugin reports them; ``attributes`` has those of single plugins."""
     index = _device(device).index
-    told = _C.device_properties(index)
+    reported = _C.device_properties(index)
     try:
         total = mem_get_info(index)[1]
     except NotImplementedError:
         total = None
     return DeviceProperties(
-        name=told["kind"],
+        name=reported["kind"],
         platform=_C.platform_name(),
         platform_version=_C.platform_version(),
         plugin=_C.plugin()[0],
         total_memory=total,
-        is_host_memory=told["is_host_memory"],
-        attributes=told["attributes"],
+        is_host_memory=reported["is_host_memory"],
+        attributes=reported["attributes"],
     )
 
 

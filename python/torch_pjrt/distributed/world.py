@@ -30,10 +30,10 @@ def is_asked_for(backend: Any, init_method: Any, world_size: int, rank: int, sto
     return isinstance(backend, str) and backend.lower() == "pjrt" and alone and rank in (-1, 0) and world_size > 1
 
 
-def _told_size(world_size: int) -> int:
+def _launcher_size(world_size: int) -> int:
     """Returns the size of the world, from the environment if none is passed, as for programs of torchrun."""
-    told = os.environ.get("WORLD_SIZE", "")
-    return int(told) if world_size == -1 and told.isdecimal() else world_size
+    reported = os.environ.get("WORLD_SIZE", "")
+    return int(reported) if world_size == -1 and reported.isdecimal() else world_size
 
 
 def _create(_store: Any, rank: int, group_size: int, _timeout: Any) -> Any:
@@ -116,8 +116,8 @@ def install() -> None:
         **kwargs: Any,
     ) -> None:
         is_first = not torch.distributed.is_initialized()
-        if is_first and is_asked_for(backend, init_method, _told_size(world_size), rank, store):
-            world_size, rank = _told_size(world_size), 0
+        if is_first and is_asked_for(backend, init_method, _launcher_size(world_size), rank, store):
+            world_size, rank = _launcher_size(world_size), 0
             begin(world_size)
             store = torch.distributed.HashStore()
         elif is_first and size() > 1:

@@ -22,7 +22,7 @@ from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.freezing import freeze
 from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
-from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
+from torch_pjrt.dynamo.recompiles import argument_names, input_names, report_guards
 from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.skipped import skip
 from torch_pjrt.dynamo.splitting import outputs_of
@@ -214,7 +214,7 @@ def pjrt(
     check_residence(example_inputs)
     check_subclasses(module, example_inputs)
     check_rank_parts(module)
-    tell_guards(module, example_inputs)
+    report_guards(module, example_inputs)
     inputs_of_user = input_names(module)
     collector = collector_of(settings.get("trace"), module, example_inputs, inputs_of_user)
 

@@ -36,7 +36,7 @@ def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], names: 
     return compiled
 
 
-def tell_of_cut(node: fx.Node, reason: str) -> None:
+def report_cut(node: fx.Node, reason: str) -> None:
     """Reports a cut of the graph; raises in strict mode."""
     file, line = user_line(node)
     name = str(operator_of(node))
@@ -44,7 +44,7 @@ def tell_of_cut(node: fx.Node, reason: str) -> None:
     if _C.strict():
         raise RuntimeError(f"[{name}] can't be compiled{place}: {reason} (an error in strict mode)")
     if report.is_active():
-        report.tell(report.GraphBreak(reason=f"{name}: {reason}", file=file, line=line))
+        report.record(report.GraphBreak(reason=f"{name}: {reason}", file=file, line=line))
     if _C.count_fallback(name):
         warnings.warn(
             f"[{name}] is not compiled{place}: {reason}. The graph is cut there; "
@@ -89,7 +89,7 @@ class Compiled:
 
     def cut(self, refused: Refused) -> None:
         for node, reason in refused.reasons.items():
-            tell_of_cut(node, reason)
+            report_cut(node, reason)
         self.cut_around({node.name for node in refused.reasons})
 
     def cut_around(self, names: set[str]) -> None:

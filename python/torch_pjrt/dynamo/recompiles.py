@@ -63,7 +63,7 @@ def _changed_forms(module: fx.GraphModule, example_inputs: Sequence[Any]) -> str
     )
 
 
-def tell_guards(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+def report_guards(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
     """Reports, called in a backend, that Dynamo recompiles because guards of an earlier compile don't hold."""
     changed = _changed_forms(module, example_inputs)
     if not report.is_active():
@@ -73,7 +73,7 @@ def tell_guards(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
     reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
     if reason:
         first = changed or re.sub(r"^\d+/\d+: |\s*#.*", "", reason.split("\n")[0]).strip()
-        report.tell(report.Recompile(reason=first, **_function(module.graph)))
+        report.record(report.Recompile(reason=first, **_function(module.graph)))
 
 
 class Sizes:
@@ -84,7 +84,7 @@ class Sizes:
         self.names = names
         self.last: list[Any] = []
 
-    def tell(self, now: list[Any]) -> None:
+    def report(self, now: list[Any]) -> None:
         """Reports that the graph is compiled for ``now``: for each argument its sizes, or its value if a number."""
         before, self.last = self.last, now
         if not before or not report.is_active():
@@ -96,4 +96,4 @@ class Sizes:
             for dim, (old, new) in enumerate(zip(a, b, strict=True))
             if old != new
         ] or [f"{name}: {a} → {b}" for name, a, b in zip(self.names, before, now, strict=True) if a != b]
-        report.tell(report.Recompile(reason="; ".join(reasons), **_function(self.graph)))
+        report.record(report.Recompile(reason="; ".join(reasons), **_function(self.graph)))

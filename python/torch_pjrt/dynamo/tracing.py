@@ -295,7 +295,7 @@ class Tracer:
                 trace.number(number)
                 inputs.append(number)
                 sizes.append(number)
-            self.sizes.tell(sizes)
+            self.sizes.report(sizes)
             symbols = Symbols(self.module.graph, inputs)
             run = Placeholders(self.module, self.constants, self.random_device, symbols)
             results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)

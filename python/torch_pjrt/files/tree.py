@@ -218,9 +218,9 @@ def flatten(tree: Json, value: Any, fail: Callable[[str], Exception], path: str 
         missing = [str(key) for key in keys if key not in value]
         extra = [str(key) for key in value if key not in keys]
         if missing or extra:
-            told = [f"{', '.join(names)} {verb}" for names, verb in ((missing, "is missing"), (extra, "is not taken"))
+            wrong = [f"{', '.join(names)} {verb}" for names, verb in ((missing, "is missing"), (extra, "is not taken"))
                     if names]  # fmt: skip
-            raise fail(f"{where}: {'; '.join(told)}")
+            raise fail(f"{where}: {'; '.join(wrong)}")
         values = [value[key] for key in keys]
     elif not isinstance(value, (list, tuple)) or len(value) != len(parts):
         got = f"{len(value)} items" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"

@@ -64,7 +64,7 @@ class _Function:
         self.modules = find(source).modules
         self.signature = signature_of(source)
         self.known: dict[Any, tracing.Traced] = {}
-        self.has_told = False
+        self.has_warned = False
 
     def wrapped(self) -> Callable[..., Any]:
         @functools.wraps(self.source, updated=())
@@ -99,10 +99,10 @@ class _Function:
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in forms]
         _check_shapes(structs, self.name)
         traced = tracing.trace(on_tensors, structs, name=self.name, source=self.source, keyed=keyed, narrow=self.narrow)
-        if traced.enclosed and not self.has_told:
-            self.has_told = True
+        if traced.enclosed and not self.has_warned:
+            self.has_warned = True
             scope: Any = traced.recorded.scope
-            tracing.tell_of_constants(self.name, self.source, traced, scope.mode.enclosed())
+            tracing.warn_of_constants(self.name, self.source, traced, scope.mode.enclosed())
         return traced
 
 

@@ -56,12 +56,12 @@ def value_needed(array: Any, cause: str) -> str:
     op = cause.removesuffix(" on the host")
     if op == cause:
         kind = "TracerBoolConversionError" if _is_condition(frame) else "ConcretizationTypeError"
-        what, told = "a tensor's value is needed", as_jax_says(kind)
+        what, reported = "a tensor's value is needed", as_jax_says(kind)
     elif _has_shape_of_data(op):
-        what, told = f"[{op}] has a result whose shape depends on data", as_jax_says("NonConcreteBooleanIndexError")
+        what, reported = f"[{op}] has a result whose shape depends on data", as_jax_says("NonConcreteBooleanIndexError")
     else:
-        what, told = f"[{op}] would run on the host", ". In JAX that is a jax.pure_callback: call one, beside torch"
-    return f"{what}{_place(frame)}, and it rests on {tracer}, which has no values while JAX traces{told}"
+        what, reported = f"[{op}] would run on the host", ". In JAX that is a jax.pure_callback: call one, beside torch"
+    return f"{what}{_place(frame)}, and it rests on {tracer}, which has no values while JAX traces{reported}"
 
 
 def _is_condition(frame: FrameType | None) -> bool:

@@ -161,14 +161,14 @@ def _trace(
             with cumulative_momenta(find(source).modules):
                 result = fn([tensor.clone() for tensor in given])
         except RuntimeError as error:
-            raise _told(error, name) from error
+            raise _raised(error, name) from error
         leaves, tree = _leaves(result, name)
         outputs = [_result(leaf, mode, name, i, narrow) for i, leaf in enumerate(leaves)]
     mode.is_complete = True
     changed = mode.trace.changed()
     names = names_in(source) if mode.pieces else {}
-    told = [names.get(id(piece.real), "a tensor") for piece in mode.pieces]
-    written = [each for each, is_changed in zip(told, changed, strict=True) if is_changed]
+    reported = [names.get(id(piece.real), "a tensor") for piece in mode.pieces]
+    written = [each for each, is_changed in zip(reported, changed, strict=True) if is_changed]
     if written:
         raise CaptureError(
             f"{name} writes to what it closes over ({', '.join(written)}), and a JAX function changes nothing but its "
@@ -196,7 +196,7 @@ def _constant(real: torch.Tensor) -> jax.Array:
         return jax.numpy.asarray(arrays.to_numpy(real))
 
 
-def _told(error: RuntimeError, name: str) -> Exception:
+def _raised(error: RuntimeError, name: str) -> Exception:
     if isinstance(error, CaptureError):
         return type(error)(f"{name}: {error}{place_of(error, LIBRARIES)}{_as_jax_says(error)}")
     if "cannot have requires_grad True" in str(error):
@@ -213,13 +213,13 @@ def _as_jax_says(error: CaptureError) -> str:
     return ""
 
 
-def tell_of_constants(name: str, source: Callable[..., Any], traced: Traced, tensors: Sequence[torch.Tensor]) -> None:
+def warn_of_constants(name: str, source: Callable[..., Any], traced: Traced, tensors: Sequence[torch.Tensor]) -> None:
     names = names_in(source)
-    told = [names.get(id(tensor), f"a tensor {list(tensor.shape)}") for tensor in tensors]
+    reported = [names.get(id(tensor), f"a tensor {list(tensor.shape)}") for tensor in tensors]
     nbytes = sum(tensor.nbytes for tensor in tensors)
-    more = f" and {len(told) - 6} more" if len(told) > 6 else ""
+    more = f" and {len(reported) - 6} more" if len(reported) > 6 else ""
     warnings.warn(
-        f"as_jax({name}): {', '.join(told[:6])}{more} ({nbytes:,} bytes) are closed over, so they are constants of "
+        f"as_jax({name}): {', '.join(reported[:6])}{more} ({nbytes:,} bytes) are closed over, so they are constants of "
         "the JAX program: later changes are not seen, and no gradient reaches them. Pass them as arguments; a "
         "module's are given by f, params, state = as_jax(module)",
         stacklevel=3,

@@ -83,7 +83,7 @@ def why_not(call: Call) -> str:
         return "its query, key and value are not equally wide"
     if a.key[0] != batch or heads % a.key[1]:
         return "its query, key and value don't match in size"
-    widest = WIDER if (told := capability()) and told >= WIDER_FROM else WIDEST
+    widest = WIDER if (reported := capability()) and reported >= WIDER_FROM else WIDEST
     if width % 8 or width > widest:
         return f"heads are {width} wide, and it is for multiples of 8 up to {widest}"
     if queries == 1 or keys == 1:
@@ -96,8 +96,8 @@ def why_not(call: Call) -> str:
         return said
     if _C.world_size() > 1:
         return "the program is one of several devices"
-    if told and told < OLDEST:
-        return f"the GPU's compute capability is {told[0]}.{told[1]}, and it is for 8.0 and later"
+    if reported and reported < OLDEST:
+        return f"the GPU's compute capability is {reported[0]}.{reported[1]}, and it is for 8.0 and later"
     return ""
 
 
@@ -120,8 +120,8 @@ def why_no_mask(a: Attention) -> str:
 
 def capability() -> tuple[int, ...] | None:
     """Returns CUDA's compute capability, such as (9, 0), if the plugin reports it."""
-    told = str(_C.device_properties(0)["attributes"].get("compute_capability", ""))
-    return tuple(map(int, told.split("."))) if re.fullmatch(r"\d+\.\d+", told) else None
+    reported = str(_C.device_properties(0)["attributes"].get("compute_capability", ""))
+    return tuple(map(int, reported.split("."))) if re.fullmatch(r"\d+\.\d+", reported) else None
 
 
 class _Body:

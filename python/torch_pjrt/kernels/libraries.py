@@ -104,9 +104,9 @@ class Library:
         self.address = address
         major, minor = _C.handler_version(address)
         if (major, minor) == (0, 0) or major != version()[0]:
-            told = f"was compiled for XLA's FFI {major}.{minor}" if major or minor else "is no handler of XLA's FFI"
+            reported = f"was compiled for XLA's FFI {major}.{minor}" if major or minor else "is no handler of XLA's FFI"
             raise ValueError(
-                f"register_kernel: '{symbol}' of '{self.path}' {told}; the headers here "
+                f"register_kernel: '{symbol}' of '{self.path}' {reported}; the headers here "
                 f"(torch_pjrt.kernels.include_folder()) are those of {version()[0]}.{version()[1]}"
             )
 

@@ -12,7 +12,7 @@ import torch
 
 from torch_pjrt import _C
 from torch_pjrt.libraries.adaptation import Adaptation, or_out_of_memory
-from torch_pjrt.libraries.choice import is_available, load_random_states, save_random_states, tell
+from torch_pjrt.libraries.choice import is_available, load_random_states, save_random_states, announce
 
 
 def _state(library: Adaptation, module: ModuleType) -> None:
@@ -21,7 +21,7 @@ def _state(library: Adaptation, module: ModuleType) -> None:
             device: torch.device = inner(self)
             if device.type != "cpu" or not is_available():
                 return device
-            tell("accelerate")
+            announce("accelerate")
             return torch.device("pjrt")
 
         return default_device
@@ -43,7 +43,7 @@ def _state(library: Adaptation, module: ModuleType) -> None:
             if self.device is None and self.distributed_type == module.DistributedType.MULTI_GPU and is_available():
                 self.device = torch.device("pjrt", self.local_process_index % torch.pjrt.device_count())
                 torch.pjrt.set_device(self.device)
-                tell("accelerate")
+                announce("accelerate")
             inner(self)
 
         return set_device

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from torch_pjrt import told
+from torch_pjrt import messages
 
-_told: set[str] = set()
+_announced: set[str] = set()
 
 
 def is_ours() -> bool:
@@ -27,14 +27,14 @@ def device() -> torch.device:
     return torch.device("pjrt", torch.pjrt.current_device())
 
 
-def tell(library: str) -> None:
+def announce(library: str) -> None:
     """Reports once per library that it uses the device: on stderr, unless the program has set up logging."""
-    if library in _told:
+    if library in _announced:
         return
-    _told.add(library)
+    _announced.add(library)
     name = torch.pjrt.get_device_name()
     line = f"{library} runs on device pjrt ({name}); TORCH_PJRT_LIBRARIES=0 leaves the choice to it"
-    told.tell("torch_pjrt.libraries", line)
+    messages.inform("torch_pjrt.libraries", line)
 
 
 def _random_states(folder: str | Path, process: int) -> Path:
@@ -50,7 +50,7 @@ def load_random_states(folder: str | Path, process: int) -> None:
     """Restores what ``save_random_states`` wrote; reports a checkpoint of another device, which has none."""
     file = _random_states(folder, process)
     if not file.exists():
-        told.tell("torch_pjrt.libraries", f"{folder} has no random numbers of pjrt: a run differs from that one")
+        messages.inform("torch_pjrt.libraries", f"{folder} has no random numbers of pjrt: a run differs from that one")
         return
     for index, state in enumerate(torch.load(file, weights_only=True)[: torch.pjrt.device_count()]):
         torch.pjrt.set_rng_state(state, index)

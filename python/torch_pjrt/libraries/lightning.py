@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.libraries.adaptation import Adaptation, or_out_of_memory
-from torch_pjrt.libraries.choice import is_available, tell
+from torch_pjrt.libraries.choice import is_available, announce
 
 
 def _a_process_each() -> bool:
@@ -30,7 +30,7 @@ def _accelerator(base: type, parse: Any) -> type:
             if device.type != "pjrt":
                 raise ValueError(f"Device should be pjrt, got {device} instead.")
             torch.pjrt.set_device(device)
-            tell("lightning")
+            announce("lightning")
 
         def teardown(self) -> None:
             pass

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.libraries.adaptation import Adaptation
-from torch_pjrt.libraries.choice import is_available, tell
+from torch_pjrt.libraries.choice import is_available, announce
 
 
 def _environment(library: Adaptation, module: ModuleType) -> None:
@@ -18,7 +18,7 @@ def _environment(library: Adaptation, module: ModuleType) -> None:
             name: str = inner()
             if name != "cpu" or not is_available():
                 return name
-            tell("sentence_transformers")
+            announce("sentence_transformers")
             is_of_group = torch.distributed.is_available() and torch.distributed.is_initialized()
             index = int(os.environ.get("LOCAL_RANK", torch.distributed.get_rank() if is_of_group else 0))
             return f"pjrt:{index if index < torch.pjrt.device_count() else 0}"

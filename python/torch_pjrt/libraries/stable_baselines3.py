@@ -14,7 +14,7 @@ def _utils(library: Adaptation, module: ModuleType) -> None:
         def get_device(device: Any = "auto") -> Any:
             if device != "auto" or not choice.is_available():
                 return inner(device)
-            choice.tell("stable_baselines3")
+            choice.announce("stable_baselines3")
             return choice.device()
 
         return get_device

@@ -14,7 +14,7 @@ import torch
 
 from torch_pjrt import _C
 from torch_pjrt.libraries.adaptation import Adaptation
-from torch_pjrt.libraries.choice import is_available, load_random_states, save_random_states, tell
+from torch_pjrt.libraries.choice import is_available, load_random_states, save_random_states, announce
 
 
 def _import_utils(library: Adaptation, module: ModuleType) -> None:
@@ -143,7 +143,7 @@ def _pipelines(library: Adaptation, module: ModuleType) -> None:
             if isinstance(first, int) and is_available():
                 self.device = torch.device("pjrt", first)
             if self.device.type == "pjrt":
-                tell("transformers")
+                announce("transformers")
 
         return init
 

@@ -43,13 +43,13 @@ def show(trace: Any, placeholders: Sequence[Any], results: Sequence[Any]) -> Non
 class Watch(Protocol):
     """Watches one run of a function that is captured; entered for the time of the run."""
 
-    told: Sequence[Any]  # receivers of the run
+    reported: Sequence[Any]  # receivers of the run
 
     def __enter__(self) -> Any: ...
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def tell(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
+    def report(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
         """Called for the run that became a program, with the tensors before it, its results, the device that the
         program's device replaces, and the program."""
 

@@ -1,7 +1,7 @@
 """``torch_pjrt.explain()`` and the entries of its report."""
 
 from torch_pjrt.report.entries import Composite, Entry, GraphBreak, GraphRun, HostFallback, KernelCall, Recompile
-from torch_pjrt.report.report import Report, explain, is_active, tell
+from torch_pjrt.report.report import Report, explain, is_active, record
 
 __all__ = [
     "Composite",
@@ -14,5 +14,5 @@ __all__ = [
     "Report",
     "explain",
     "is_active",
-    "tell",
+    "record",
 ]

@@ -111,7 +111,7 @@ def is_active() -> bool:
     return bool(_active)
 
 
-def tell(entry: Entry) -> None:
+def record(entry: Entry) -> None:
     """Adds the entry to every open report."""
     for report in _active:
         report.add(entry)
@@ -119,7 +119,7 @@ def tell(entry: Entry) -> None:
 
 def _collect() -> None:
     for raw in _C.take_log() if _active else ():
-        tell(_run(raw) if "graph" in raw else HostFallback(**raw))
+        record(_run(raw) if "graph" in raw else HostFallback(**raw))
 
 
 def _run(raw: dict[str, Any]) -> GraphRun:

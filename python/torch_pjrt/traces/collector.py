@@ -89,9 +89,9 @@ class Collector:
     def compiling(self, which: str) -> Iterator[None]:
         """Adds the programs that are compiled in the block."""
 
-        def tell(text: str) -> None:
+        def report(text: str) -> None:
             stage = f"StableHLO of the {which}{self.suffix}"
             self.traces.append(Trace(stage, f"stablehlo_{which}{self.ending}", text, "mlir"))
 
-        with showing(tell):
+        with showing(report):
             yield

@@ -43,8 +43,8 @@ def add_stages(traces: Traces, whose: str, watched: Watched, programs: list[str]
 class CaptureWatch:
     """Watches one run of a function that is captured."""
 
-    def __init__(self, told: Sequence[Traces], name: str) -> None:
-        self.told, self.name = told, name
+    def __init__(self, reported: Sequence[Traces], name: str) -> None:
+        self.reported, self.name = reported, name
         self.watcher = Watcher()
 
     def __enter__(self) -> None:
@@ -56,9 +56,9 @@ class CaptureWatch:
     def __exit__(self, *exception: Any) -> None:
         self.stack.__exit__(*exception)
 
-    def tell(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
+    def report(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
         watched = Watched(self.watcher, inputs, results, home)
-        for traces in self.told:
+        for traces in self.reported:
             add_stages(traces, self.name, watched, [text])
 
 

@@ -10,7 +10,7 @@
 
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
-#include "device/services/telling.h"
+#include "device/services/messages.h"
 
 namespace tpjrt::device {
 namespace {
@@ -23,17 +23,17 @@ thread_local WaitForRanks* innermost = nullptr;
 
 std::chrono::duration<double> patience() {
   static const Seconds seconds = [] {
-    const char* told = std::getenv("TORCH_PJRT_LATE");
-    return Seconds(told && *told ? std::atof(told) : 10);
+    const char* reported = std::getenv("TORCH_PJRT_LATE");
+    return Seconds(reported && *reported ? std::atof(reported) : 10);
   }();
   return seconds;
 }
 
 void Waiting::go_on(const std::function<std::string()>& line) {
   check_signals();
-  if (is_told_ || patience() <= Seconds(0) || lasts() < patience()) return;
-  is_told_ = true;
-  tell("torch_pjrt.distributed", line());
+  if (is_reported_ || patience() <= Seconds(0) || lasts() < patience()) return;
+  is_reported_ = true;
+  inform("torch_pjrt.distributed", line());
 }
 
 WaitForRanks::WaitForRanks(Attendance* attendance, std::string op)
@@ -70,8 +70,8 @@ std::string WaitForRanks::absent() {
 
 void WaitForRanks::go_on() {
   if (!attendance_) return check_signals();
-  const bool is_ever_told = patience() > Seconds(0);
-  if (!is_noted_ && is_ever_told && waiting_.lasts() >= std::min(Seconds(1), patience() / 2)) {
+  const bool is_ever_reported = patience() > Seconds(0);
+  if (!is_noted_ && is_ever_reported && waiting_.lasts() >= std::min(Seconds(1), patience() / 2)) {
     is_noted_ = true;
     try {
       attendance_->store->set(key(attendance_->own), std::string("waits"));

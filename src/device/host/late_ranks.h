@@ -28,7 +28,7 @@ class Waiting {
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool is_told_ = false;
+  bool is_reported_ = false;
 };
 
 // How many collectives of one group this rank has begun. May be used from any thread.

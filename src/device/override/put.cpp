@@ -1,5 +1,5 @@
 // put, put_: if an index occurs several times, the value that stays is not determined, which
-// torch.use_deterministic_algorithms must be told. The CPU's kernel tells it; a Meta kernel doesn't.
+// torch.use_deterministic_algorithms must be notified. The CPU's kernel notifies it; a Meta kernel doesn't.
 #include <ATen/Context.h>
 #include <torch/library.h>
 

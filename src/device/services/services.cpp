@@ -4,7 +4,7 @@
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
 #include "device/services/subclass.h"
-#include "device/services/telling.h"
+#include "device/services/messages.h"
 
 #include <c10/util/Exception.h>
 
@@ -20,7 +20,7 @@ std::atomic<LocationSource> location_source{nullptr};
 thread_local Location traced_location;
 std::atomic<InterruptTest> interrupt_test{nullptr};
 std::atomic<SignalCheck> signal_check{nullptr};
-std::atomic<Teller> teller{nullptr};
+std::atomic<MessageSink> sink{nullptr};
 std::atomic<SubclassSource> subclass_source{nullptr};
 }  // namespace
 
@@ -53,9 +53,9 @@ void let_interrupts_pass() {
   if (test && test()) throw;
 }
 
-void install_teller(Teller installed) { teller = installed; }
-void tell(const char* logger, const std::string& line) {
-  if (const Teller tells = teller) tells(logger, line);
+void install_message_sink(MessageSink installed) { sink = installed; }
+void inform(const char* logger, const std::string& line) {
+  if (const MessageSink sink_now = sink) sink_now(logger, line);
 }
 
 void install_subclass_source(SubclassSource source) { subclass_source = source; }

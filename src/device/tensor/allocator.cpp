@@ -72,13 +72,13 @@ class Allocator final : public c10::DeviceAllocator {
     stats.num_device_free = buffers.freed;
     // Reserved bytes are the plugin's number if it reports one, else this process's.
     stats.reserved_bytes[0] = bytes;
-    const auto told = [&](const char* name, int64_t& into) {
+    const auto reported = [&](const char* name, int64_t& into) {
       if (const auto it = use.plugin.find(name); it != use.plugin.end()) into = it->second;
     };
-    told("bytes_in_use", stats.reserved_bytes[0].current);
-    told("peak_bytes_in_use", stats.reserved_bytes[0].peak);
-    told("pool_bytes", stats.reserved_bytes[0].current);
-    told("peak_pool_bytes", stats.reserved_bytes[0].peak);
+    reported("bytes_in_use", stats.reserved_bytes[0].current);
+    reported("peak_bytes_in_use", stats.reserved_bytes[0].peak);
+    reported("pool_bytes", stats.reserved_bytes[0].current);
+    reported("peak_pool_bytes", stats.reserved_bytes[0].peak);
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override {

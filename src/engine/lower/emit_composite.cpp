@@ -138,10 +138,10 @@ Values composite(Emit& e, const Signature& signature, const std::string& name,
     return emit_claim(e, signature, name, answer, operands, given_to.types);
   }
   kernels::Claiming* claiming = kernels::Claiming::current();
-  const bool told = claiming != nullptr && (stays || !answer.declined.empty());
-  if (told) claiming->done(name, "its decomposition" + (answer.declined.empty() ? "" : ": " + answer.declined));
+  const bool reported = claiming != nullptr && (stays || !answer.declined.empty());
+  if (reported) claiming->done(name, "its decomposition" + (answer.declined.empty() ? "" : ": " + answer.declined));
   std::optional<kernels::Claiming::Within> within;
-  if (told) within.emplace(nullptr);
+  if (reported) within.emplace(nullptr);
   if (!stays) return results(operands);
   require_outside(e, operands, results);
   std::vector<char> defined;

@@ -76,7 +76,7 @@ CompileProgress::~CompileProgress() = default;
 
 void install_wait_listener(WaitListener listener) { wait_listener = listener; }
 
-void tell_of(const Wait& wait) {
+void report(const Wait& wait) {
   if (!wait_listener || delay() <= 0 || wait.seconds < delay()) return;
   std::array<char, 32> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%.1f", wait.seconds);

@@ -32,6 +32,6 @@ struct Wait {
 // held.
 using WaitListener = void (*)(const std::string& line);
 void install_wait_listener(WaitListener listener);
-void tell_of(const Wait& wait);
+void report(const Wait& wait);
 
 }  // namespace tpjrt::engine

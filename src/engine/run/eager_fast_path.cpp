@@ -37,7 +37,7 @@ KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Scal
 bool LazyEngine::may_run_eagerly() {
   const bool compiles_first = compile_policy() == CompilePolicy::kFirst || device::strict();
   return started() && !in_forked_child() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
-         !session_.programs.tells_of_runs() && !at::hasCallbacks() && session_.client().is_host_memory();
+         !session_.programs.reports_runs() && !at::hasCallbacks() && session_.client().is_host_memory();
 }
 
 namespace {

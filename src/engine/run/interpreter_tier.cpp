@@ -92,7 +92,7 @@ LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) 
     }
     if (graph.executions > 1) graph.plan = plan;  // most graphs occur once, and keep none
     plan->program->serial = graph.number;
-    if (session_.run_log.is_on()) plan->program->interpreted = profiles_.told(graph);
+    if (session_.run_log.is_on()) plan->program->interpreted = profiles_.description(graph);
     return {plan->program, plan};
   }
   graph.plan = nullptr;

@@ -49,7 +49,7 @@ LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, c
   } catch (const c10::OutOfMemoryError& error) {
     if (!cuda.took()) return {.lacks_memory = true};
     TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\nIn ", walk.nodes.size(),
-                     " calls by PyTorch's kernels. ", LargestResult::of(walk)->told(),
+                     " calls by PyTorch's kernels. ", LargestResult::of(walk)->description(),
                      " What they write in place has no value any more.");
   }
   settle(walk, *plan.program, checks, results);

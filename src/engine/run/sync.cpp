@@ -147,7 +147,7 @@ void LazyEngine::run(const char* cause, c10::ArrayRef<StorageSlot*> slots, const
 void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, bool is_part, const char* cause,
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
-  session_.programs.tell(walk);
+  session_.programs.report_program(walk);
   if (program) profiles_.pass(program->predicted_ns);
   Chosen chosen;
   if (!program) {

@@ -36,7 +36,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   const auto device = static_cast<c10::DeviceIndex>(executable.device_index());
   if (program.memory_size > session.capacity(device)) {
     throw_out_of_memory(program.memory_size, device,
-                        program.largest->told() + " Nothing was changed: tensors keep their pending values.");
+                        program.largest->description() + " Nothing was changed: tensors keep their pending values.");
   }
   // A world's replicas compute side by side with one thread each (Note [One team]).
   if (executable.client().is_host_memory()) {

@@ -48,7 +48,7 @@ std::shared_ptr<const LargestResult> LargestResult::of(const graph::Walk& walk, 
 }
 
 // Equal calls share a signature, which has the line of the first.
-std::string LargestResult::told() const {
+std::string LargestResult::description() const {
   const std::string place = file.empty() ? "" : " (first recorded at " + file + ":" + std::to_string(line) + ")";
   return "The program's largest result, of " + size_of(nbytes) + ", is that of [" + op + "]" + place + ".";
 }
@@ -75,7 +75,7 @@ void raise_out_of_memory(const pjrt::Error& error, c10::DeviceIndex device, cons
   if (origin && origin->program_nbytes > 0 && origin->program_nbytes < lacking) {
     more = "What [" + origin->op + "] was to be made of is missing, since an earlier program lacked the memory. ";
   } else if (origin) {
-    more = origin->told() + " ";
+    more = origin->description() + " ";
   }
   throw_out_of_memory(lacking, device, more + "(" + error.what() + ")");
 }

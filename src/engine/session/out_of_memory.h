@@ -22,7 +22,7 @@ struct LargestResult {
   size_t program_nbytes = 0;  // memory of the whole program; 0: unknown
 
   static std::shared_ptr<const LargestResult> of(const graph::Walk& walk, size_t program_nbytes = 0);
-  std::string told() const;  // a sentence for users
+  std::string description() const;  // a sentence for users
 };
 
 // Throws. `nbytes`: 0 if unknown. `more`: further sentences.

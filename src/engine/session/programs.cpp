@@ -96,7 +96,7 @@ void check_capacity(Session& session, const graph::Walk& walk, c10::DeviceIndex 
   }
   if (walk.nodes.empty() || nbytes <= session.capacity(device)) return;
   throw_out_of_memory(nbytes, device,
-                      LargestResult::of(walk)->told() + " Nothing was changed: tensors keep their pending values.");
+                      LargestResult::of(walk)->description() + " Nothing was changed: tensors keep their pending values.");
 }
 
 Collectives collectives_of(const graph::Walk& walk) {
@@ -248,7 +248,7 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, PendingCompil
   session_.metrics.compile_ns += spent;
   // The preparation of a background compile took place in an earlier step.
   const int64_t waited = pending.background ? spent - pending.prepared_ns : spent;
-  session_.tell_later({static_cast<double>(waited) * 1e-9, walk.nodes.size()});
+  session_.report_later({static_cast<double>(waited) * 1e-9, walk.nodes.size()});
   RunLog& log = session_.run_log;
   const auto before = log.is_on() ? cache_.all() : std::vector<std::shared_ptr<Program>>{};
   cache_.insert(walk.hash, program);
@@ -319,7 +319,7 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
   return all;
 }
 
-void Programs::tell(const graph::Walk& walk) {
+void Programs::report_program(const graph::Walk& walk) {
   if (!run_listener_) return;
   pjrt::Client& client = session_.client();
   std::vector<ScalarSlot> slots = cache_.slots_for(walk);

@@ -62,9 +62,9 @@ class Programs {
   // kernels.
   std::vector<ExportedText> exported(const graph::Walk& walk);
   // Passes the text of this graph's program to the run listener.
-  void tell(const graph::Walk& walk);
+  void report_program(const graph::Walk& walk);
   // Returns true if there is a run listener.
-  bool tells_of_runs() const { return static_cast<bool>(run_listener_); }
+  bool reports_runs() const { return static_cast<bool>(run_listener_); }
   void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }
   // Returns a serial for a graph that has no program yet.
   uint64_t new_serial() { return cache_.new_serial(); }

@@ -101,17 +101,17 @@ std::shared_ptr<device::Moment> Queue::now() {
   return std::make_shared<MomentOfQueue>(std::move(events), device_);
 }
 
-std::shared_ptr<const LargestResult> Queue::tell_of_lacking() {
+std::shared_ptr<const LargestResult> Queue::report_lacking() {
   std::shared_ptr<const LargestResult> first;
-  const auto is_told = [&](const Started& started) {
+  const auto is_reported = [&](const Started& started) {
     const auto failure = started.done->failure();
     if (!failure || !failure->is_out_of_memory()) return false;
     if (!first) first = started.origin;
     return true;
   };
   const std::lock_guard guard(lock_);
-  std::erase_if(failed_, is_told);
-  std::erase_if(running_, is_told);
+  std::erase_if(failed_, is_reported);
+  std::erase_if(running_, is_reported);
   return first;
 }
 

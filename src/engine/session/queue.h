@@ -25,7 +25,7 @@ class Queue {
   std::shared_ptr<device::Moment> now();
   // Called when an error about lack of memory is reported. Returns the origin of the first program that ran out of
   // memory (null: unknown), and forgets all such failures, so that a later wait doesn't report them again.
-  std::shared_ptr<const LargestResult> tell_of_lacking();
+  std::shared_ptr<const LargestResult> report_lacking();
 
   struct Started {
     std::shared_ptr<const pjrt::Event> done;

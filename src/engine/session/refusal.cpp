@@ -32,7 +32,7 @@ std::string at_line(const graph::Signature& signature) {
 }  // namespace
 
 void throw_failure(const Program& program, const pjrt::Error& error, std::string_view consequence) {
-  const std::string largest = program.largest ? program.largest->told() + " " : "";
+  const std::string largest = program.largest ? program.largest->description() + " " : "";
   if (error.is_out_of_memory()) {
     const auto device = static_cast<c10::DeviceIndex>(program.executable->device_index());
     throw_out_of_memory(error.bytes_lacking().value_or(0), device, largest + std::string(consequence));

@@ -85,10 +85,10 @@ std::optional<std::pair<size_t, size_t>> memory_sizes(const pjrt::Client& client
     const pjrt::HostMemory memory = pjrt::host_memory();
     return std::pair(memory.available, memory.total);
   }
-  const auto told = client.memory_stats(device);
-  const auto limit = told.find("bytes_limit");
-  if (limit == told.end() || limit->second <= 0) return std::nullopt;
-  const int64_t free = std::max<int64_t>(limit->second - told.at("bytes_in_use"), 0);
+  const auto reported = client.memory_stats(device);
+  const auto limit = reported.find("bytes_limit");
+  if (limit == reported.end() || limit->second <= 0) return std::nullopt;
+  const int64_t free = std::max<int64_t>(limit->second - reported.at("bytes_in_use"), 0);
   return std::pair(static_cast<size_t>(free), static_cast<size_t>(limit->second));
 }
 
@@ -137,7 +137,7 @@ void Session::exclusively(c10::function_ref<void()> work) {
     });
     work();
   });
-  for (const Wait& wait : waits) tell_of(wait);
+  for (const Wait& wait : waits) report(wait);
 }
 
 void Session::init(const PluginChoice& plugin) {
@@ -212,7 +212,7 @@ bool Session::calls_libraries() { return target() == ops::Target::kCpuWithKernel
 
 c10::DeviceIndex Session::device_count() {
   if (!client_) {
-    if (const auto told = gpus_of_launcher(plugin_source_())) return *told;
+    if (const auto reported = gpus_of_launcher(plugin_source_())) return *reported;
     client();  // not called if there is one: a forked child may count devices
   }
   if (graph::in_world()) return 1;
@@ -293,8 +293,8 @@ bool Session::begin_processes(const std::function<pjrt::Node()>& place) {
     const std::string place = std::to_string(node_->id) + " of " + std::to_string(node_->count);
     node_.reset();
     device::let_interrupts_pass();
-    const auto* told = dynamic_cast<const pjrt::Error*>(&error);
-    const bool is_late = told != nullptr && told->code == pjrt::ErrorCode::kDeadlineExceeded;
+    const auto* reported = dynamic_cast<const pjrt::Error*>(&error);
+    const bool is_late = reported != nullptr && reported->code == pjrt::ErrorCode::kDeadlineExceeded;
     if (!is_late && choices.size() > 1) return false;  // no GPU here: try the next plugin
     TORCH_CHECK(false, "torch.distributed.init_process_group: plugin '", choices.front().name,
                 "' could not begin as process ", place, ": ", error.what(),
@@ -340,7 +340,7 @@ void Session::await(const pjrt::Buffer& buffer) {
     buffer.await();
   } catch (const pjrt::Error& error) {
     if (!error.is_out_of_memory()) throw;
-    const auto origin = queues_[buffer.device_index()]->tell_of_lacking();
+    const auto origin = queues_[buffer.device_index()]->report_lacking();
     raise_out_of_memory(error, static_cast<c10::DeviceIndex>(buffer.device_index()), origin.get());
   }
 }
@@ -362,10 +362,10 @@ void Session::wait(const device::Moment& moment) {
     try {
       moment.wait();
     } catch (const c10::OutOfMemoryError&) {
-      for (const auto& queue : queues_) (void)queue->tell_of_lacking();  // some ran past `moment`
+      for (const auto& queue : queues_) (void)queue->report_lacking();  // some ran past `moment`
       throw;
     }
-    assertions.raise_untold();
+    assertions.raise_unreported();
   });
 }
 

@@ -84,7 +84,7 @@ class Session {
   void exclusively(c10::function_ref<void()> work);
   void without_gil(c10::function_ref<void()> work);
   // Queues a progress message, printed when this thread releases the lock, which it holds.
-  void tell_later(const Wait& wait) { waits_.push_back(wait); }
+  void report_later(const Wait& wait) { waits_.push_back(wait); }
 
   // Compiles StableHLO through the disk cache; every executable is made here. `ops`: the size of the graph. Throws
   // pjrt::Error if the plugin rejects the program. Returns nothing once `enough` returns true. Thread-safe.

@@ -53,7 +53,7 @@ int64_t GraphProfiles::share(const GraphProfile& graph) const {
   return overlaps() ? graph.cost.compile / 4 : graph.cost.compile;
 }
 
-std::string GraphProfiles::told(const GraphProfile& graph) const {
+std::string GraphProfiles::description(const GraphProfile& graph) const {
   const Cost& cost = graph.cost;
   const int64_t gain = cost.calls - cost.program, step = cost.record + cost.calls;
   const auto times = [](int64_t whole, int64_t part) { return std::max<int64_t>(0, (whole + part - 1) / part); };

@@ -74,7 +74,7 @@ class GraphProfiles {
   // Counts the run of a program with this predicted time, recording included.
   void pass(int64_t predicted) { now_ += predicted; }
   // Returns a text for explain(), "3 of 120 interpreted".
-  std::string told(const GraphProfile& graph) const;
+  std::string description(const GraphProfile& graph) const;
 
  private:
   // Returns the time to be saved before the compile begins.

@@ -65,7 +65,7 @@ std::string difference(const std::string& a, const std::string& b) {
 
 // A text that determines the program's. Device numbers and scalars that are inputs are left out, because processes may
 // differ in them.
-std::string told(const graph::Walk& walk, const Program& program) {
+std::string description(const graph::Walk& walk, const Program& program) {
   const std::string graph = identity(walk);
   std::string text;
   for (size_t i = 0; i < graph.size(); ++i) {
@@ -93,7 +93,7 @@ void check_same_step(Session& session, const graph::Walk& walk, const Program& p
   const auto is_collective = [](const graph::Node* call) { return graph::collective(*call->signature).has_value(); };
   if (!node || std::none_of(walk.nodes.begin(), walk.nodes.end(), is_collective)) return;
   static std::atomic<int> captured{0};
-  const std::string name = "step " + std::to_string(++captured), text = told(walk, program);
+  const std::string name = "step " + std::to_string(++captured), text = description(walk, program);
   session.without_gil([&] {
     const std::vector<std::string> hashes = of_all(*node, name, std::to_string(std::hash<std::string>{}(text)));
     const auto other =

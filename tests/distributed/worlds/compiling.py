@@ -138,10 +138,10 @@ def training() -> None:
     torch_pjrt.reset_metrics()
     step()
     torch_pjrt.sync()
-    told = torch_pjrt.metrics()
-    assert told["executions"] <= 4, told  # forward, the loss, backward, and the optimizer's
-    assert told["graphs_compiled"] == 0
-    assert told["host_fallbacks"] == {}
+    reported = torch_pjrt.metrics()
+    assert reported["executions"] <= 4, reported  # forward, the loss, backward, and the optimizer's
+    assert reported["graphs_compiled"] == 0
+    assert reported["host_fallbacks"] == {}
 
     # Otherwise Sequential.forward would be compiled for dynamic sizes, where PyTorch's tracing of DTensor recurses.
     torch.compiler.reset()
@@ -196,9 +196,9 @@ def steps() -> None:
                 torch_pjrt.sync()
                 torch_pjrt.reset_metrics()
             losses.append((step().detach(), wanted().detach()))
-        told = torch_pjrt.metrics()
-        assert (told["executions"], told["graphs_compiled"]) == (3, 0), (kind, told)
-        assert sum(told["collectives"].values()) >= 3
+        reported = torch_pjrt.metrics()
+        assert (reported["executions"], reported["graphs_compiled"]) == (3, 0), (kind, reported)
+        assert sum(reported["collectives"].values()) >= 3
         for found, right in losses:
             assert found.item() == pytest.approx(right.item(), rel=1e-4)
         compare(alone, model, 1e-4)

@@ -167,9 +167,9 @@ def trained(name: str) -> None:
             torch_pjrt.reset_metrics()
         losses.append((step(x, y).detach(), wanted(X, Y).item()))
         if i == 2:
-            told = torch_pjrt.metrics()
-            assert (told["executions"], told["graphs_compiled"], told["host_fallbacks"]) == (1, 0, {}), (name, told)
-            assert sum(told["collectives"].values()) >= 1, (name, told)
+            reported = torch_pjrt.metrics()
+            assert (reported["executions"], reported["graphs_compiled"], reported["host_fallbacks"]) == (1, 0, {}), (name, reported)
+            assert sum(reported["collectives"].values()) >= 1, (name, reported)
     for loss, right in losses:
         dist.all_reduce(loss, dist.ReduceOp.AVG)
         assert loss.item() == pytest.approx(right, rel=max(case.tolerance, 1e-5)), name

@@ -433,12 +433,12 @@ def test_untuned_products_are_no_work_for_triton(
     run: Run, tmp_path: Path, variables: dict[str, str], is_left_out: bool
 ) -> None:
     """Note [Untuned products]: int8 and MX products gave wrong numbers on an H100."""
-    told = tmp_path / "options"
+    reported = tmp_path / "options"
     run("""
     a = torch.ones(17, 64, dtype=torch.int8, device="cuda")
     assert torch.compile(torch._int_mm, backend="pjrt")(a, a[:16].t().contiguous()).tolist() == [[64] * 16] * 17
-    """, EMULATED_CUDA_OPTIONS=str(told), **variables)  # fmt: skip
-    assert (b"xla_gpu_enable_triton_gemm" in told.read_bytes()) == is_left_out
+    """, EMULATED_CUDA_OPTIONS=str(reported), **variables)  # fmt: skip
+    assert (b"xla_gpu_enable_triton_gemm" in reported.read_bytes()) == is_left_out
 
 
 def test_convolutions_of_integers_are_refused(run: Run) -> None:

@@ -135,7 +135,7 @@ def shifted(size: int) -> np.ndarray[Any, Any]:
     return array[start : start + size]
 
 
-def test_parameters_in_memory_of_others_are_told_of() -> None:
+def test_parameters_in_memory_of_others_are_reported() -> None:
     net = torch.nn.Linear(50, 40, bias=False)
     net.weight.data = torch.from_numpy(shifted(2000)).view(40, 50)
     fast = torch.compile(net, backend="pjrt")

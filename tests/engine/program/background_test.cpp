@@ -75,12 +75,12 @@ TEST(Background, WhatIsDoneIsNotDoneAgain) {
 }
 
 TEST(Background, ItsThreadsYieldAndDoNotStarve) {
-  std::promise<std::pair<int, int>> told;
+  std::promise<std::pair<int, int>> reported;
   BackgroundCompile compile([&] {
-    told.set_value({getpriority(PRIO_PROCESS, 0), sched_getscheduler(0)});  // of this thread
+    reported.set_value({getpriority(PRIO_PROCESS, 0), sched_getscheduler(0)});  // of this thread
     return made(/*from_disk=*/true);
   });
-  const auto [nice, policy] = told.get_future().get();
+  const auto [nice, policy] = reported.get_future().get();
   EXPECT_EQ(nice, std::max(5, getpriority(PRIO_PROCESS, 0)));
   EXPECT_EQ(policy, SCHED_BATCH);
   while (!compile.is_done()) std::this_thread::yield();

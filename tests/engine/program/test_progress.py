@@ -51,7 +51,7 @@ def test_it_can_be_switched_off(server: fresh.Server) -> None:
     assert shown(server, "0") == ""
 
 
-def told(server: fresh.Server, source: str, delay: str | None = "0.01") -> str:
+def reported(server: fresh.Server, source: str, delay: str | None = "0.01") -> str:
     """Returns the output on a stderr that is no terminal."""
     delays = {} if delay is None else {"TORCH_PJRT_PROGRESS": delay}
     environment = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE": "first", **delays}
@@ -59,8 +59,8 @@ def told(server: fresh.Server, source: str, delay: str | None = "0.01") -> str:
     return result.err
 
 
-def test_the_wait_is_told_of_where_stderr_is_no_terminal(server: fresh.Server) -> None:
-    text = told(server, SOURCE)
+def test_the_wait_is_reported_where_stderr_is_no_terminal(server: fresh.Server) -> None:
+    text = reported(server, SOURCE)
     assert re.search(r"^torch_pjrt: waited \d+\.\d s for a graph of 2\d\d ops \([^/]+:7\)$", text, re.MULTILINE)
     assert "compiling" not in text
 
@@ -73,25 +73,25 @@ print(x.exp().sum().item())
 
 
 def test_a_short_wait_is_not_told_of(server: fresh.Server) -> None:
-    assert told(server, SHORT, None) == ""
-    assert told(server, SHORT, "0.0001").endswith(" s for a graph of 2 ops (job0.py:3)\n")
+    assert reported(server, SHORT, None) == ""
+    assert reported(server, SHORT, "0.0001").endswith(" s for a graph of 2 ops (job0.py:3)\n")
 
 
 def test_a_program_with_logging_has_the_line_in_its_log(server: fresh.Server) -> None:
     setup = "import logging\nlogging.basicConfig(level={}, format='%(name)s | %(levelname)s | %(message)s')\n"
-    text = told(server, setup.format("logging.INFO") + SHORT, "0.0001")
+    text = reported(server, setup.format("logging.INFO") + SHORT, "0.0001")
     assert re.fullmatch(r"torch_pjrt\.program \| INFO \| waited \d+\.\d s for a graph of 2 ops \(.*:5\)\n", text)
-    assert told(server, setup.format("logging.WARNING") + SHORT, "0.0001") == ""
+    assert reported(server, setup.format("logging.WARNING") + SHORT, "0.0001") == ""
 
 
-def test_a_compiled_call_is_told_of(server: fresh.Server) -> None:
+def test_a_compiled_call_is_reported(server: fresh.Server) -> None:
     source = """\
 import torch
 f = torch.compile(lambda x: x.sort()[0].exp().sum(), backend="pjrt")
 f(torch.ones(30))
 f(torch.ones(30))
 """
-    text = told(server, source, "0.0001")
+    text = reported(server, source, "0.0001")
     assert re.findall(r"for a graph of \d+ ops \([^/]+:(\d+)\)", text) == ["2"]  # where the graph comes from
 
 

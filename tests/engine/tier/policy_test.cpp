@@ -104,7 +104,7 @@ TEST(Tiers, WhatNoProgramWouldSaveIsNeverCompiled) {
     ASSERT_EQ(decide(graphs, tensor), TierDecision::kInterpret);
   }
   const graph::Walk walk = walked(tensor);
-  EXPECT_EQ(graphs.told(*graphs.count_execution(walk, InterpretBy::kKernels)).find("of"), std::string::npos);
+  EXPECT_EQ(graphs.description(*graphs.count_execution(walk, InterpretBy::kKernels)).find("of"), std::string::npos);
 }
 
 TEST(Tiers, ToldIsWhatComes) {
@@ -112,9 +112,9 @@ TEST(Tiers, ToldIsWhatComes) {
     GraphProfiles graphs(processors);
     const graph::Walk walk = walked(pair());
     EXPECT_EQ(graphs.decide(*graphs.count_execution(walk, InterpretBy::kKernels)), TierDecision::kInterpret);
-    const std::string told = graphs.told(*graphs.count_execution(walk, InterpretBy::kKernels));
+    const std::string description = graphs.description(*graphs.count_execution(walk, InterpretBy::kKernels));
     GraphProfiles others(processors);
-    EXPECT_NEAR(std::stod(told.substr(told.find("of") + 3)), static_cast<double>(runs(others, pair()).first), 3);
+    EXPECT_NEAR(std::stod(description.substr(description.find("of") + 3)), static_cast<double>(runs(others, pair()).first), 3);
   }
 }
 

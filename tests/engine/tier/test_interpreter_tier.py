@@ -87,7 +87,7 @@ def test_what_no_program_would_save_is_interpreted_for_good() -> None:
 
 
 @pytest.mark.host_memory
-def test_explain_tells_it() -> None:
+def test_explain_reports_it() -> None:
     x = torch.randn(5, 19).to("pjrt")
     with torch_pjrt.explain() as report:
         for _ in range(2):

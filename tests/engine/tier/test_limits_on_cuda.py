@@ -133,7 +133,7 @@ def test_where_pytorch_lacks_memory_a_program_runs(run: Run) -> None:
     )
 
 
-def test_where_nobody_has_memory_the_line_is_told(run: Run) -> None:
+def test_where_nobody_has_memory_the_line_is_reported(run: Run) -> None:
     run(
         """
     x = made_by_kernels([1.0] * 8)

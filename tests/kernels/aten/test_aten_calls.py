@@ -312,11 +312,11 @@ torch.linalg.qr(torch.eye(3, device="pjrt"))
 torch.linalg.eigvals(torch.eye(3, device="pjrt"))
 print(torch_pjrt.metrics()["host_fallbacks"])
 """
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
         env={**os.environ, "TORCH_PJRT_KERNELS": "0"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert told.stdout.strip() == "{'aten::_linalg_eigvals': 1}"
+    assert reported.stdout.strip() == "{'aten::_linalg_eigvals': 1}"
 
 
 @pytest.mark.compiled

@@ -26,5 +26,5 @@ def test_factors_of(server: fresh.Server, part: str) -> None:
 
 def run(server: fresh.Server, part: str) -> None:
     environment = {"TORCH_PJRT_KERNELS": "0", "TORCH_PJRT_COMPILE": "first"}
-    (told,) = server.run(fresh.Job(PROGRAM.read_text(), (part,), environment, str(PROGRAM)))
-    assert told.out.split() == ["right"]
+    (reported,) = server.run(fresh.Job(PROGRAM.read_text(), (part,), environment, str(PROGRAM)))
+    assert reported.out.split() == ["right"]

@@ -29,8 +29,8 @@ def test_which_value_stays_is_not_determined(put: Callable[..., torch.Tensor]) -
         put(x, index, values)
     torch.use_deterministic_algorithms(True, warn_only=True)
     for _ in range(2):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as reported:
             warnings.simplefilter("always")
             put(x, index, values)
-        assert any("put_ does not have a deterministic implementation" in str(w.message) for w in told)
+        assert any("put_ does not have a deterministic implementation" in str(w.message) for w in reported)
     assert put(x, index, values, accumulate=True)[0].item() in (3, 4, 5)

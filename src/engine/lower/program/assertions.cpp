@@ -160,7 +160,7 @@ void RunChecks::raise(uint32_t assertion) {
     const std::lock_guard guard(lock_);
     for (Failure& failure : failures_) {
       if (failure.assertion != assertion) continue;
-      failure.told = true;
+      failure.reported = true;
       error = failure.error;
     }
   }
@@ -193,15 +193,15 @@ uint32_t RunChecks::first_untold(bool only_lost) {
     });
   };
   for (const Failure& failure : failures_) {
-    if (failure.told || (only_lost && is_held(failure.assertion))) continue;
+    if (failure.reported || (only_lost && is_held(failure.assertion))) continue;
     if (!is_of_another(failure.assertion)) return failure.assertion;
   }
   return kNone;
 }
 
-void RunChecks::set_all_told() {
+void RunChecks::set_all_reported() {
   const std::lock_guard guard(lock_);
-  for (Failure& failure : failures_) failure.told = true;
+  for (Failure& failure : failures_) failure.reported = true;
 }
 
 std::string RunChecks::text(uint32_t assertion) {
@@ -285,7 +285,7 @@ void Assertions::raise(bool only_lost) {
   run->raise(lost);
 }
 
-std::vector<std::string> Assertions::untold() {
+std::vector<std::string> Assertions::unreported() {
   const std::lock_guard guard(lock_);
   sort_out();
   std::vector<std::string> texts;

@@ -83,7 +83,7 @@ class RunChecks {
   // Returns the first failed and unreported assertion that follows from no other mistake. With `only_lost`, it skips
   // assertions that some value still carries.
   uint32_t first_untold(bool only_lost);
-  void set_all_told();
+  void set_all_reported();
   // Records that the values have their checks: from now on an assertion that no value carries is lost.
   void set_settled(Follows follows);
   std::string text(uint32_t assertion);
@@ -98,7 +98,7 @@ class RunChecks {
   struct Failure {
     uint32_t assertion;
     std::exception_ptr error;
-    bool told = false;
+    bool reported = false;
   };
   void look(bool waits);                     // call under lock_
   bool is_of_another(uint32_t assertion);  // likewise
@@ -158,9 +158,9 @@ class Assertions {
   // Raises the first unreported error of a finished program that no value carries any more. Never waits.
   void raise_lost() { raise(/*only_lost=*/true); }
   // Raises the first unreported error, whether or not a value carries it.
-  void raise_untold() { raise(/*only_lost=*/false); }
+  void raise_unreported() { raise(/*only_lost=*/false); }
   // Returns the errors' texts, one a run, for the end of the process.
-  std::vector<std::string> untold();
+  std::vector<std::string> unreported();
 
  private:
   void raise(bool only_lost);

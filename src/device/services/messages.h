@@ -7,8 +7,8 @@ namespace tpjrt::device {
 
 // Logs to the logger of that name at level WARNING, or to stderr if the program has set up no logging. Takes the GIL.
 // Installed by the Python room.
-using Teller = void (*)(const char* logger, const std::string& line);
-void install_teller(Teller teller);
-void tell(const char* logger, const std::string& line);
+using MessageSink = void (*)(const char* logger, const std::string& line);
+void install_message_sink(MessageSink sink);
+void inform(const char* logger, const std::string& line);
 
 }  // namespace tpjrt::device

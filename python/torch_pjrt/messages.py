@@ -7,11 +7,11 @@ import sys
 
 
 def warn(name: str, line: str) -> None:
-    """Logs the line as ``tell`` does, at level WARNING."""
-    tell(name, line, logging.WARNING)
+    """Logs the line as ``inform`` does, at level WARNING."""
+    inform(name, line, logging.WARNING)
 
 
-def tell(name: str, line: str, level: int = logging.INFO) -> None:
+def inform(name: str, line: str, level: int = logging.INFO) -> None:
     """Logs the line to the logger of that name; writes it to stderr if the program has set up no logging."""
     logger = logging.getLogger(name)
     if logger.hasHandlers():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-FILE = "--tell-tests"
+FILE = "--report-tests"
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -14,10 +14,10 @@ def pytest_addoption(parser: Any) -> None:
 
 def pytest_configure(config: Any) -> None:
     if not hasattr(config, "workerinput") and config.getoption(FILE):  # xdist's controller hears of all tests
-        config.pluginmanager.register(Teller(config.getoption(FILE)))
+        config.pluginmanager.register(Reporter(config.getoption(FILE)))
 
 
-class Teller:
+class Reporter:
     def __init__(self, path: str) -> None:
         self.path = path
 
