@@ -13,9 +13,9 @@ HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
 HAS_ROWS: bool = torch.backends.cpu.get_cpu_capability().startswith("AVX")
 OF_MANY_ROWS = [
     dtype
-    for dtype, is_the_librarys in (
+    for dtype, uses_library in (
         (torch.bfloat16, HAS_BF16), (torch.float16, torch.ops.mkldnn._is_mkldnn_fp16_supported()),
-    ) if not is_the_librarys
+    ) if not uses_library
 ]  # fmt: skip
 
 # Layouts in four dimensions: equal values at other addresses.

@@ -110,7 +110,7 @@ def test_layouts_of_operands(layout: str) -> None:
 
 
 @with_dots
-def test_whose_they_are(programs: list[str]) -> None:
+def test_dispatch(programs: list[str]) -> None:
     def asked(function: Callable[..., torch.Tensor], *operands: torch.Tensor) -> list[str]:
         function(*[x.to("pjrt") for x in operands]).cpu()
         return by_library(programs[-1])

@@ -70,7 +70,7 @@ def test_the_variance_of_equal_elements_is_nothing() -> None:
 
 
 @pytest.mark.skipif(not HAS_BF16_DOTS, reason="oneDNN has no instructions for bfloat16 here: images are XLA's")
-def test_whose_they_are(programs: list[str]) -> None:
+def test_dispatch(programs: list[str]) -> None:
     def asked(made: nn.Module, x: torch.Tensor) -> bool:
         made.to("pjrt")(x.to("pjrt")).cpu()
         return '@"torch_pjrt.batch_norm"' in programs[-1]

@@ -82,7 +82,7 @@ def test_no_elements() -> None:
         assert pool(x.to("pjrt")).shape == pool(x).shape
 
 
-def test_whose_they_are(programs: list[str]) -> None:
+def test_dispatch(programs: list[str]) -> None:
     x = torch.randn(4, 16, 24, 22)
 
     def asked(x: torch.Tensor) -> list[str]:

@@ -161,7 +161,7 @@ def test_skinny_gemm_with_avx2(server: fresh.Server) -> None:
 
 
 @with_library
-def test_whose_they_are(programs: list[str]) -> None:
+def test_dispatch(programs: list[str]) -> None:
     def asked(function: Callable[..., torch.Tensor], *operands: torch.Tensor) -> bool:
         function(*[x.to("pjrt") for x in operands]).cpu()
         return CALL in programs[-1]

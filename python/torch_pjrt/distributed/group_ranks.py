@@ -17,8 +17,8 @@ from torch_pjrt import _C
 from torch_pjrt.distributed.objects import has_world
 from torch_pjrt.distributed.rank import GlobalRank, PerRank, per_rank
 
-_ASK_WHO = ("torch.", "torch_pjrt.")
-_COMPUTE = (  # exceptions to _ASK_WHO
+_NAME_RANKS = ("torch.", "torch_pjrt.")
+_COMPUTE = (  # exceptions to _NAME_RANKS
     "torch.distributed.nn.",
     "torch.distributed.algorithms.ddp_comm_hooks.",
     "torch.utils.data.",
@@ -32,9 +32,9 @@ def _module(frame: FrameType) -> str:
     return name
 
 
-def _asks_who(module: str) -> bool:
+def _names_ranks(module: str) -> bool:
     """Whether it is a module of PyTorch that asks which process prints, writes or sends."""
-    return module.startswith(_ASK_WHO) and not module.startswith((*_COMPUTE, _TRACES))
+    return module.startswith(_NAME_RANKS) and not module.startswith((*_COMPUTE, _TRACES))
 
 
 def _groups(group: Any) -> list[tuple[int, ...]]:
@@ -85,14 +85,14 @@ def install() -> None:
         while frame.f_code in passes_on and frame.f_back is not None:
             frame = frame.f_back
         module = _module(frame)
-        if not is_of_ranks(self) or _asks_who(module):
+        if not is_of_ranks(self) or _names_ranks(module):
             return rank_of(self)
         places = _places(self)
         return places if is_named or module.startswith(_COMPUTE) else GlobalRank(places.values)
 
     @functools.wraps(ranks_of)
     def get_process_group_ranks(group: Any) -> list[Any]:
-        if not is_of_ranks(group) or _asks_who(_module(sys._getframe(1))):
+        if not is_of_ranks(group) or _names_ranks(_module(sys._getframe(1))):
             return list(ranks_of(group))
         return [per_rank(of_place) for of_place in zip(*_groups(group), strict=True)]
 
@@ -102,7 +102,7 @@ def install() -> None:
 
     @functools.wraps(to_global)
     def get_global_rank(group: Any, group_rank: Any) -> Any:
-        if not isinstance(group_rank, PerRank) and (not is_of_ranks(group) or _asks_who(_module(sys._getframe(1)))):
+        if not isinstance(group_rank, PerRank) and (not is_of_ranks(group) or _names_ranks(_module(sys._getframe(1)))):
             return to_global(group, group_rank)
         return each(lambda own, one: own[one], group, group_rank)
 

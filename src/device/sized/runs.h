@@ -1,4 +1,4 @@
-// Runs of equal elements along a dimension. Their number is data, and is read (Note [Sizes of data]).
+// Runs of equal elements along a dimension. Their number is data, and is read (Note [Data-dependent sizes]).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // Ops whose results' sizes depend on data: nonzero, a mask as index, unique, …
 //
-// Note [Sizes of data]: the size of such a result is unknown until the operands are computed, so the op cuts the
+// Note [Data-dependent sizes]: the size of such a result is unknown until the operands are computed, so the op cuts the
 // graph, as on every device. If PyTorch's kernels can read the device's memory, and graphs are interpreted first,
 // PyTorch's kernel runs immediately, and its results are leaves. Otherwise the size is counted on the device and
 // read. The rest is recorded for that size rounded up, filled with meaningless elements, and the result is a view of

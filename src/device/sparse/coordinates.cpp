@@ -88,7 +88,7 @@ void become(const at::Tensor& sparse, c10::IntArrayRef sizes, const at::Tensor& 
 
 namespace {
 
-// Sums elements of one place, and sorts the places. Their number is data, and is read (Note [Sizes of data]).
+// Sums elements of one place, and sorts the places. Their number is data, and is read (Note [Data-dependent sizes]).
 at::Tensor coalesce(const at::Tensor& self) {
   if (self._nnz() < 2 || self.sparse_dim() == 0) {
     at::Tensor values = self._values().clone(), indices = self._indices().clone();

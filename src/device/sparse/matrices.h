@@ -1,4 +1,4 @@
-// Sparse matrices made of others. Their number of elements is data, and is read (Note [Sizes of data]).
+// Sparse matrices made of others. Their number of elements is data, and is read (Note [Data-dependent sizes]).
 #pragma once
 
 #include <ATen/core/Tensor.h>

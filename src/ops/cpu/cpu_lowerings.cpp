@@ -55,8 +55,8 @@ Value CpuLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, con
   hlo::DotDimensions n = d;
   const Value a = reduced(lhs, d.lhs_batch, n.lhs_batch, n.lhs_contracting);
   const Value b = reduced(rhs, d.rhs_batch, n.rhs_batch, n.rhs_contracting);
-  const bool is_the_librarys = a.rank() > 1 && n.lhs_contracting == Dims{a.rank() - 1};
-  const Value left = is_the_librarys ? e.optimization_barrier({a})[0] : a;
+  const bool uses_library = a.rank() > 1 && n.lhs_contracting == Dims{a.rank() - 1};
+  const Value left = uses_library ? e.optimization_barrier({a})[0] : a;
   const Value product = BackendLowerings::dot_general(e, left, b, n, result, precision);
   Dims dims = product.dims();
   for (size_t i = 0; i < d.lhs_batch.size(); ++i) {

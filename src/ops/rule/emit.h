@@ -91,7 +91,7 @@ class Emit : public hlo::Builder {
   Value broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims);
 
   // --- moves --------------------------------------------------------------------------------------------------------
-  // Note [Moves of bits]: an op that moves elements looks at none of them, but a compiler without 16-bit arithmetic
+  // Note [Data movement on bits]: an op that moves elements looks at none of them, but a compiler without 16-bit arithmetic
   // converts each one to float32 and back. Where the platform asks for it (BackendLowerings::carrier), such ops move the
   // elements' bits, and a chain of moves converts nothing in between.
   Value moved(const Values& xs, const std::function<Value(const Values&)>& move);

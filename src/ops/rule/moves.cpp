@@ -1,4 +1,4 @@
-// Data movement on the bits of elements: Note [Moves of bits] (emit.h).
+// Data movement on the bits of elements: Note [Data movement on bits] (emit.h).
 #include <c10/util/BFloat16.h>
 
 #include <algorithm>

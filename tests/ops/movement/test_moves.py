@@ -1,4 +1,4 @@
-"""Data movement keeps the bits: XLA:CPU gets bfloat16 as integers (Note [Moves of bits])."""
+"""Data movement keeps the bits: XLA:CPU gets bfloat16 as integers (Note [Data movement on bits])."""
 
 from __future__ import annotations
 
