@@ -52,7 +52,7 @@ NAMED_ONLY = [
 ]  # they take minutes
 # Measurements whose files have other names; a file jax.py, for instance, would hide the library.
 MODULES = {
-    "jax": "jax_doors",
+    "jax": "jax_entry_points",
     "costs": "tiers.costs",
     "floor": "tiers.floor",
     "parallel": "world.parallel",
