@@ -15,7 +15,7 @@
 
 #include "device/services/traced_assertions.h"
 #include "device/tensor/storage.h"
-#include "engine/call/compiled_graph.h"
+#include "engine/compiled_call/compiled_graph.h"
 #include "engine/lower/control_flow.h"
 #include "engine/session/session.h"
 #include "graph/errors.h"

@@ -1,4 +1,4 @@
-// Bindings of traced functions (engine/call/compiled_graph.h).
+// Bindings of traced functions (engine/compiled_call/compiled_graph.h).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/call/compiled_graph.h"
+#include "engine/compiled_call/compiled_graph.h"
 
 namespace tpjrt::python {
 

@@ -3,8 +3,8 @@
 #include <pybind11/typing.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "engine/call/export_trace.h"
-#include "engine/call/file_program.h"
+#include "engine/compiled_call/export_trace.h"
+#include "engine/compiled_call/file_program.h"
 #include "engine/session/session.h"
 #include "python/compiled.h"
 

@@ -28,7 +28,7 @@
 #include "device/start/iterations.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/host_memory.h"
-#include "engine/program/progress.h"
+#include "engine/executable/progress.h"
 #include "engine/run/lazy_engine.h"
 
 namespace py = pybind11;

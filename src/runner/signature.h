@@ -34,7 +34,7 @@ struct Place {
   size_t index = 0;  // into the entry's arguments or results, or into Signature::state
 };
 
-// A runtime assertion. Note [Runtime assertions] (engine/lower/program/assertions.h).
+// A runtime assertion. Note [Runtime assertions] (engine/lower/module/assertions.h).
 struct Required {
   int64_t low = 0, high = 0;
   std::string message, op;

@@ -1,6 +1,6 @@
 // A PJRT plugin that passes for CUDA's: with its own memory (own_memory.h), pointers into it, and streams. Calls that
 // affect order are logged to the file $EMULATED_CUDA_LOG, together with those of the other half,
-// tests/engine/call/emulated_cuda.cpp.
+// tests/engine/compiled_call/emulated_cuda.cpp.
 #include "own_memory.h"
 
 static void note(const char* what, intptr_t stream) {

@@ -25,7 +25,7 @@ def test_the_nearest_come_first(changed_tests) -> None:
 
     assert files("tests/jax/test_views.py") == ["tests/jax/test_views.py"]
     assert files("src/disk/disk_cache.cpp")[0] == "tests/disk/test_disk_cache.py"
-    assert "tests/engine/program/test_program_cache.py" in files("src/engine/program/program.cpp")
+    assert "tests/engine/executable/test_program_cache.py" in files("src/engine/executable/program.cpp")
     assert "tests/engine/run/test_sync.py" in files("src/engine/run/transfer.cpp")
     assert "tests/ops/test_layouts.py" in files("tests/ops/layouts.py"), "which imports it"
     assert "tests/capture/test_state.py" in files("python/torch_pjrt/capture/step.py")

@@ -1,4 +1,4 @@
-"""Ranks that are processes with one client (``src/device/processes/backend.h``), in a captured step.
+"""Ranks that are processes with one client (``src/device/process_group/backend.h``), in a captured step.
 
 A captured step is one program of all processes, so a collective of a group in it is a collective of all groups of that
 kind, as in a world in one process. PyTorch asks every process for every group, also for those that it is not part of.

@@ -30,7 +30,7 @@ def is_custom(target: Any) -> bool:
 
 def is_of_all_processes(target: Any) -> bool:
     """Whether it is a collective that is an op of the graph in a captured step of all processes of a client
-    (``src/device/processes/backend.h``)."""
+    (``src/device/process_group/backend.h``)."""
     return isinstance(target, torch._ops.OpOverload) and target.namespace in OF_WORLD and _C.process() is not None
 
 

@@ -12,7 +12,7 @@
 #include <ATen/ops/neg.h>
 #include <c10/core/Scalar.h>
 
-#include "device/call/meta.h"
+#include "device/aten_call/meta.h"
 #include "device/host/host.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
@@ -24,7 +24,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
-#include "device/world/reading.h"
+#include "device/collectives/reading.h"
 
 namespace tpjrt::device {
 namespace {

@@ -6,7 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
-#include "device/call/meta.h"
+#include "device/aten_call/meta.h"
 #include "device/host/assertions.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
@@ -17,7 +17,7 @@
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
-#include "device/world/reading.h"
+#include "device/collectives/reading.h"
 
 namespace tpjrt::device {
 namespace {

@@ -10,7 +10,7 @@
 #include <exception>
 #include <string>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 #include "graph/node.h"
 
 namespace tpjrt::device {

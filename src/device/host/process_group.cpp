@@ -18,7 +18,7 @@
 #include "device/services/counters.h"
 #include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
-#include "device/world/premultiplied.h"
+#include "device/collectives/premultiplied.h"
 
 namespace tpjrt::device {
 namespace {

@@ -6,7 +6,7 @@
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <torch/library.h>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 
 namespace tpjrt::device {

@@ -4,7 +4,7 @@
 // other matrices it therefore gets the transpose, whose determinant is the same.
 #include <torch/library.h>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 
 namespace tpjrt::device {

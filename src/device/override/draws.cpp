@@ -4,7 +4,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 
 namespace tpjrt::device {

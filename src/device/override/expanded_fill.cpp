@@ -9,7 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 #include "device/tensor/access.h"
 

@@ -7,8 +7,8 @@
 #include <ATen/ops/where.h>
 #include <torch/library.h>
 
-#include "device/call/meta.h"
-#include "device/call/operator.h"
+#include "device/aten_call/meta.h"
+#include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 #include "device/services/modes.h"
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
-#include "device/call/meta.h"
+#include "device/aten_call/meta.h"
 #include "device/record/recorder.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"

@@ -3,7 +3,7 @@
 #include <ATen/Context.h>
 #include <torch/library.h>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 
 namespace tpjrt::device {

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "device/call/meta.h"
+#include "device/aten_call/meta.h"
 #include "device/record/recorder.h"
 #include "device/services/modes.h"
 

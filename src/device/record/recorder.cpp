@@ -11,10 +11,10 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "device/call/arguments.h"
-#include "device/call/meta.h"
-#include "device/call/plan.h"
-#include "device/call/trial.h"
+#include "device/aten_call/arguments.h"
+#include "device/aten_call/meta.h"
+#include "device/aten_call/plan.h"
+#include "device/aten_call/trial.h"
 #include "device/host/host.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"

@@ -12,9 +12,9 @@
 
 #include <atomic>
 
-#include "device/call/arguments.h"
-#include "device/call/operator.h"
-#include "device/call/plan.h"
+#include "device/aten_call/arguments.h"
+#include "device/aten_call/operator.h"
+#include "device/aten_call/plan.h"
 
 namespace tpjrt::device {
 

@@ -1,5 +1,5 @@
 // Assertions about data in a thread's trace, because only a run of the program has the data. A check that reads a
-// value becomes one (Note [Runtime assertions], engine/lower/program/assertions.h).
+// value becomes one (Note [Runtime assertions], engine/lower/module/assertions.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -9,7 +9,7 @@
 
 #include <ATen/core/stack.h>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 
 namespace tpjrt::device {
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string_view>
 
-#include "device/call/stack.h"
+#include "device/aten_call/stack.h"
 #include "device/sparse/coordinates.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"

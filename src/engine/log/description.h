@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/program/program.h"
+#include "engine/executable/program.h"
 
 namespace tpjrt::engine {
 

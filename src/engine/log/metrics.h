@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/program/collectives.h"
+#include "engine/executable/collectives.h"
 
 namespace tpjrt::engine {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <sstream>
 
-#include "device/call/meta.h"
-#include "device/call/stack.h"
+#include "device/aten_call/meta.h"
+#include "device/aten_call/stack.h"
 #include "graph/functional_variant.h"
 #include "hlo/attribute.h"
 #include "kernels/cpu/aten_call.h"

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <unordered_map>
 
-#include "device/call/meta.h"
-#include "device/call/trial.h"
+#include "device/aten_call/meta.h"
+#include "device/aten_call/trial.h"
 #include "device/services/interrupt.h"
 #include "device/services/modes.h"
 #include "device/tensor/access.h"

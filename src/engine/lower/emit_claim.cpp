@@ -5,7 +5,7 @@
 
 #include <unordered_set>
 
-#include "device/call/meta.h"
+#include "device/aten_call/meta.h"
 #include "device/services/modes.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/lower/program/assertions.h"
+#include "engine/lower/module/assertions.h"
 #include "graph/errors.h"
 #include "graph/node.h"
 #include "pjrt/buffer.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/program/program.h"
+#include "engine/executable/program.h"
 #include "engine/run/kernel/kernel_call.h"
 #include "graph/fingerprint/walk.h"
 

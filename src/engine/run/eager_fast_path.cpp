@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/call/meta.h"
+#include "device/aten_call/meta.h"
 #include "device/services/interrupt.h"
 #include "device/services/modes.h"
 #include "engine/memory/device_data.h"

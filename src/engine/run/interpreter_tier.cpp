@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "device/call/arguments.h"
-#include "device/call/meta.h"
+#include "device/aten_call/arguments.h"
+#include "device/aten_call/meta.h"
 #include "device/services/counters.h"
 #include "device/services/modes.h"
 #include "device/start/eager.h"

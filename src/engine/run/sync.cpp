@@ -13,7 +13,7 @@
 #include "engine/memory/device_data.h"
 #include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/world/replication.h"
+#include "engine/replication/replication.h"
 #include "graph/errors.h"
 #include "graph/world/world.h"
 

@@ -10,7 +10,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/memory/outside_memory.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/world/replication.h"
+#include "engine/replication/replication.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {

@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "engine/lower/emit_call.h"
-#include "engine/program/xla_options.h"
+#include "engine/executable/xla_options.h"
 #include "engine/session/out_of_memory.h"
 
 namespace tpjrt::engine {

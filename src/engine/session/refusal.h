@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "engine/program/program.h"
+#include "engine/executable/program.h"
 #include "graph/fingerprint/walk.h"
 #include "pjrt/api/error.h"
 #include "pjrt/client.h"

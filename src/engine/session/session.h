@@ -23,11 +23,11 @@
 #include "device/services/location.h"
 #include "engine/log/metrics.h"
 #include "engine/log/run_log.h"
-#include "engine/lower/program/assertions.h"
-#include "engine/program/compiler.h"
-#include "engine/program/progress.h"
-#include "engine/program/xla_options.h"
-#include "engine/session/programs.h"
+#include "engine/lower/module/assertions.h"
+#include "engine/executable/compiler.h"
+#include "engine/executable/progress.h"
+#include "engine/executable/xla_options.h"
+#include "engine/session/program_table.h"
 #include "engine/session/queue.h"
 #include "pjrt/client.h"
 
@@ -116,7 +116,7 @@ class Session {
   // Returns the device's total bytes when the client was started; SIZE_MAX if unknown.
   size_t capacity(c10::DeviceIndex device);
 
-  Programs programs{*this};  // guarded by the lock
+  ProgramTable programs{*this};  // guarded by the lock
   Metrics metrics;
   Assertions assertions;
   RunLog run_log;

@@ -46,7 +46,7 @@ void set_interprets_growing(bool value);
 // don't. Graphs are then interpreted for good, or compiled at their first run.
 bool stays_in_one_tier();
 
-struct PendingCompile;     // engine/session/programs.h
+struct PendingCompile;     // engine/session/program_table.h
 struct CallsPlan;  // engine/run/calls_plan.h
 
 // The profile of a graph that has no program.

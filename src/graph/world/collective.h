@@ -10,7 +10,7 @@
 
 namespace tpjrt::graph {
 
-// Returns the name after "pjrt_world::" of this project's world ops (device/world/collectives.cpp); nothing for other
+// Returns the name after "pjrt_world::" of this project's world ops (device/collectives/collectives.cpp); nothing for other
 // ops.
 std::optional<std::string_view> world_op(const Signature& signature);
 // Likewise for ops in which ranks communicate.

@@ -13,7 +13,7 @@ namespace tpjrt::kernels {
 // A call's key, and its counter.
 using RandomState = std::array<uint64_t, 2>;
 
-// Returns the key that a program makes of a call's two numbers (random_key in engine/lower/program/emit_program.cpp).
+// Returns the key that a program makes of a call's two numbers (random_key in engine/lower/module/emit_program.cpp).
 RandomState random_state_of(uint64_t seed, uint64_t offset);
 
 // Returns a PyTorch generator for PyTorch's own kernels, seeded with the key.

@@ -1,5 +1,5 @@
 // The rules of pjrt_world::all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, per_rank and promised_equal
-// (schemas: device/world/collectives.cpp).
+// (schemas: device/collectives/collectives.cpp).
 #include <algorithm>
 
 #include "ops/rule/rules.h"

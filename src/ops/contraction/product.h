@@ -25,8 +25,8 @@ struct Product {
 };
 
 Value product_on_cpu(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
-                     ElementType out);  // ops/cpu/product.cpp
-// Defined in ops/cpu/library_product.cpp.
+                     ElementType out);  // ops/xla_cpu/product.cpp
+// Defined in ops/xla_cpu/library_product.cpp.
 Value product_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out);
 std::optional<Value> sum_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                       const Added& added);

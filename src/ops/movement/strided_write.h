@@ -13,7 +13,7 @@ namespace tpjrt::ops {
 Value without_shared(Emit& e, Value update, const Dims& strides);
 
 // Returns the base with the update written over it by PyTorch, if each element has a place of its own. Returns
-// nothing where XLA writes it. Defined in ops/cpu/library_write.cpp.
+// nothing where XLA writes it. Defined in ops/xla_cpu/library_write.cpp.
 std::optional<Value> library_write(Emit& e, const Call& c);
 
 }  // namespace tpjrt::ops

@@ -48,6 +48,6 @@ class BackendLowerings {
 };
 
 // One function for each platform with lowerings of its own.
-const BackendLowerings& cpu_lowerings();  // ops/cpu/cpu_lowerings.cpp
+const BackendLowerings& cpu_lowerings();  // ops/xla_cpu/cpu_lowerings.cpp
 
 }  // namespace tpjrt::ops

@@ -25,7 +25,7 @@ enum class Raises : uint8_t {
 Raises raised_by(std::string_view python_type);  // kRuntimeError for types that are not listed
 
 // A runtime assertion about data that only the program sees (Note [Runtime assertions],
-// engine/lower/program/assertions.h): the integers of a value are in [low, high).
+// engine/lower/module/assertions.h): the integers of a value are in [low, high).
 struct Assertion {
   Value least, greatest;  // 0-d, s64
   int64_t low = 0, high = 0;
@@ -37,7 +37,7 @@ inline constexpr std::string_view kIndexOfViolation = "{index}";
 inline constexpr int64_t kViolations = int64_t{1} << 32;
 
 // How an update reads the tensor that it overwrites: not at all, at the elements that it writes or at disjoint ones, or
-// anywhere (engine/lower/program/overwrites.h).
+// anywhere (engine/lower/module/overwrites.h).
 enum class Overwrites : uint8_t { kNothingRead, kReadInRows, kReadAnywhere };
 
 class Emit : public hlo::Builder {
@@ -103,7 +103,7 @@ class Emit : public hlo::Builder {
   Value concatenate(const Values& xs, int64_t dimension);
   Value dynamic_slice(const Value& x, const Values& starts, const Dims& sizes);
   // Returns x with `update` at `starts`; not in x's memory if set_overwrites says so
-  // (engine/lower/program/overwrites.h).
+  // (engine/lower/module/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   Value gather(const Value& operand, const Value& start_indices, const hlo::GatherDimensions& dimensions,
                const Dims& slice_sizes);

@@ -10,7 +10,7 @@ namespace tpjrt::ops {
 
 // XLA:CPU adds a row's elements one by one, and reads a row again for each pass of a softmax or a norm. PyTorch's
 // kernels (src/kernels/cpu/rows.cpp) compute the rows that they claim (Note [Claims]); for others these functions
-// return nothing. Rows are the last dimensions, from `axis` on. The functions are in ops/cpu/library_rows.cpp.
+// return nothing. Rows are the last dimensions, from `axis` on. The functions are in ops/xla_cpu/library_rows.cpp.
 std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log);
 std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log);
 // `op`: "add", "mean", "maximum" or "minimum". Returns nothing unless dims are the last ones, or all.

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "device/call/operator.h"
+#include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 
 namespace tpjrt::device {

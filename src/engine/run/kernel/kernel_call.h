@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "device/call/stack.h"
+#include "device/aten_call/stack.h"
 #include "engine/run/kernel/index_guard.h"
 #include "graph/node.h"
 #include "kernels/host/host_kernel.h"

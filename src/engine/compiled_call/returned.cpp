@@ -1,0 +1,133 @@
+// Makes the caller's tensors from a program's results.
+#include "engine/compiled_call/returned.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "device/tensor/access.h"
+#include "device/tensor/storage.h"
+#include "engine/memory/device_data.h"
+#include "engine/memory/outside_memory.h"
+
+namespace tpjrt::engine {
+
+using graph::Value;
+
+Returned::Returned(const std::vector<TracedResult>& results, const std::vector<TracedArgument>& arguments,
+                   std::vector<Value>& values) {
+  std::unordered_map<const device::LazyStorage*, uint32_t> by_argument, by_storage;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].is_tensor) continue;
+    by_argument.emplace(device::storage_of(arguments[i].placeholder), static_cast<uint32_t>(i));
+  }
+  std::unordered_map<const c10::TensorImpl*, int64_t> by_tensor;
+  for (const TracedResult& result : results) {
+    const at::Tensor& traced = result.tensor;
+    device::LazyStorage* storage = device::storage_of(traced);
+    Tensor tensor;
+    const auto [first, is_new] = by_tensor.emplace(traced.unsafeGetTensorImpl(), static_cast<int64_t>(tensors_.size()));
+    if (!is_new) tensor.twin = first->second;
+    tensor.dtype = traced.scalar_type();
+    tensor.sizes.assign(traced.sizes().begin(), traced.sizes().end());
+    tensor.strides.assign(traced.strides().begin(), traced.strides().end());
+    tensor.offset = traced.storage_offset();
+    if (const auto it = by_argument.find(storage); it != by_argument.end()) {
+      const TracedArgument& argument = arguments[it->second];
+      tensor.is_argument = true;
+      tensor.index = it->second;
+      tensor.whole = tensor.dtype == argument.dtype && tensor.offset == 0 && tensor.sizes == argument.sizes &&
+                     tensor.strides == argument.strides;
+    } else {
+      const auto [slot, fresh] = by_storage.emplace(storage, static_cast<uint32_t>(storages_.size()));
+      if (fresh) {
+        (void)device::read(traced);  // gives memory that was never written a value
+        storages_.push_back({static_cast<uint32_t>(values.size()), storage->slot.value().type(), result.device});
+        values.push_back(storage->slot.value());
+      }
+      tensor.index = slot->second;
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+}
+
+std::vector<uint32_t> Returned::choose_supplied(const std::vector<Value>& values) {
+  std::vector<uint32_t> chosen;
+  for (Storage& storage : storages_) {
+    const Value& value = values[storage.result];
+    const bool is_large = storage.device.is_cpu() && storage.form->nbytes() >= SuppliedResult::kFewestBytes;
+    if (!is_large || value.node->is_leaf() || std::count(values.begin(), values.end(), value) > 1) continue;
+    storage.supplied = static_cast<int64_t>(supplied_.size());
+    supplied_.emplace_back(storage.form);
+    chosen.push_back(storage.result);
+  }
+  return chosen;
+}
+
+void Returned::place(const std::vector<int64_t>& places) {
+  for (Storage& storage : storages_) storage.result = static_cast<uint32_t>(places[storage.result]);
+}
+
+bool Returned::any_on_cpu() const {
+  return std::any_of(storages_.begin(), storages_.end(), [](const Storage& one) { return one.device.is_cpu(); });
+}
+
+std::vector<Returned::OnCpu> Returned::on_cpu() const {
+  std::vector<OnCpu> found;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i];
+    if (tensor.is_argument || !storages_[tensor.index].device.is_cpu()) continue;
+    found.push_back({storages_[tensor.index].result, "result " + std::to_string(i)});
+  }
+  return found;
+}
+
+std::optional<c10::Device> Returned::cuda() const {
+  for (const Storage& storage : storages_) {
+    if (storage.device.is_cuda()) return storage.device;
+  }
+  return std::nullopt;
+}
+
+void Returned::bind(CallState& call) {
+  for (SuppliedResult& result : supplied_) call.launch.arguments.push_back(result.bind(call.client, call.device));
+}
+
+c10::Storage Returned::give(CallState& call, const Storage& storage) {
+  std::shared_ptr<pjrt::Buffer> buffer = std::move(call.launch.results[storage.result]);
+  if (storage.supplied >= 0) return supplied_[static_cast<size_t>(storage.supplied)].take(std::move(buffer));
+  if (is_outside(storage.device)) {
+    if (storage.device.is_cpu() && !call.client.is_host_memory()) call.count_copy(buffer->size_in_bytes());
+    return storage_over(std::move(buffer), *storage.form, storage.device);
+  }
+  at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
+  std::lock_guard lock(graph::graph_lock());
+  device::storage_of(tensor)->slot.bind({call.leaf_of_result(storage.form, std::move(buffer), storage.result), 0});
+  return tensor.storage();
+}
+
+void Returned::give(CallState& call, std::vector<at::Tensor>& results) {
+  std::vector<c10::Storage> storages;
+  storages.reserve(storages_.size());
+  for (const Storage& storage : storages_) storages.push_back(give(call, storage));
+  const size_t before = results.size();
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.twin >= 0) {
+      results.push_back(results[before + static_cast<size_t>(tensor.twin)]);
+    } else if (!tensor.is_argument) {
+      results.push_back(tensor_over(storages[tensor.index], tensor.dtype, tensor.sizes, tensor.strides, tensor.offset));
+    } else {
+      const at::Tensor& argument = call.tensor(tensor.index);
+      results.push_back(tensor.whole ? argument
+                                     : tensor_over(argument.storage(), tensor.dtype, tensor.sizes, tensor.strides,
+                                                   tensor.offset + argument.storage_offset()));
+    }
+  }
+}
+
+void Returned::let_go() {
+  for (SuppliedResult& result : supplied_) result.let_go();
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,163 @@
+// Idioms for XLA:CPU: values computed once, products of bfloat16, sums and extremes.
+#include "ops/xla_cpu/cpu_lowerings.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "ops/rule/dims.h"
+#include "ops/rule/emit.h"
+#include "ops/rule/rows.h"
+
+namespace tpjrt::ops {
+
+const BackendLowerings& cpu_lowerings() {
+  static const CpuLowerings lowerings;
+  return lowerings;
+}
+
+Value CpuLowerings::computed_once(Emit& e, const Value& x) const {
+  if (x.rank() == 0 || x.type.elements() == 0) return x;
+  // A kernel call states its operands' layouts, and the layout of images is not known here.
+  constexpr int64_t kImages = 4;
+  if (e.target() == Target::kCpuWithKernels && x.rank() < kImages) {
+    return e.call_kernel("torch_pjrt.stored", {x}, {x.type}, {}, {}, 0)[0];
+  }
+  const Dims zero(x.dims().size(), 0), one(x.dims().size(), 1);
+  const Value first = e.reshape(e.slice(x, zero, one, one), {});
+  const bool is_bool = x.element() == ElementType::kPred;
+  const Value usual = is_bool ? first : e.compare(hlo::Comparison::kNe, first, e.constant(-77, first.type));
+  // Both branches return x, which XLA can't see.
+  auto otherwise = [&](const Values&) {
+    return Values{e.binary(is_bool ? "or" : "subtract", x, e.broadcast_in_dim(e.to(usual, x.element()), x.dims(), {}))};
+  };
+  return e.if_else(usual, [&](const Values&) { return Values{x}; }, otherwise)[0];
+}
+
+Value CpuLowerings::rounded_below(Emit& e, const Value& x, const Value& max) const { return e.minimum(x, max); }
+
+Value CpuLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& d,
+                            ElementType result, std::string_view precision) const {
+  if (lhs.element() != ElementType::kBF16) return BackendLowerings::dot_general(e, lhs, rhs, d, result, precision);
+  // Returns x without its batch dimensions of size 1, and renumbers the dimensions in `kept` and `contracting`.
+  auto reduced = [&e](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
+    std::erase_if(batch, [&](int64_t b) { return x.dim(b) != 1; });
+    const auto is_out = [&](int64_t i) { return std::find(batch.begin(), batch.end(), i) != batch.end(); };
+    std::erase_if(kept, is_out);
+    Dims dims;
+    for (int64_t i = 0; i < x.rank(); ++i) {
+      if (!is_out(i)) dims.push_back(x.dim(i));
+    }
+    for (Dims* numbers : {&kept, &contracting}) {
+      for (int64_t& i : *numbers) i -= std::count_if(batch.begin(), batch.end(), [i](int64_t b) { return b < i; });
+    }
+    return e.reshape(x, dims);
+  };
+  hlo::DotDimensions n = d;
+  const Value a = reduced(lhs, d.lhs_batch, n.lhs_batch, n.lhs_contracting);
+  const Value b = reduced(rhs, d.rhs_batch, n.rhs_batch, n.rhs_contracting);
+  const bool uses_library = a.rank() > 1 && n.lhs_contracting == Dims{a.rank() - 1};
+  const Value left = uses_library ? e.optimization_barrier({a})[0] : a;
+  const Value product = BackendLowerings::dot_general(e, left, b, n, result, precision);
+  Dims dims = product.dims();
+  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
+    if (lhs.dim(d.lhs_batch[i]) == 1) dims.insert(dims.begin() + static_cast<int64_t>(i), 1);
+  }
+  return e.reshape(product, dims);
+}
+
+// --- reductions -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kFoldings = 3, kHalvings = 6;
+constexpr int64_t kParts = 1 << kFoldings, kLeastFolded = 1024, kLeastRow = 64, kLeastHalved = 9;
+
+// Halves x along `dims`, up to kFoldings times, and combines the halves elementwise.
+Value folded(Emit& e, std::string_view op, Value x, const Dims& dims) {
+  int foldings = 0;
+  for (int64_t d : dims) {
+    for (; foldings < kFoldings && x.dim(d) % 2 == 0; ++foldings) {
+      const int64_t half = x.dim(d) / 2;
+      x = e.binary(op, e.slice_dim(x, d, 0, half), e.slice_dim(x, d, half, 2 * half));
+    }
+  }
+  return x;
+}
+
+// Reduces x along one dimension. Its eight parts are combined elementwise first, and the remainder is reduced by
+// itself.
+Value reduced_by_parts(Emit& e, std::string_view op, const Value& x, const Value& identity, int64_t dim) {
+  const int64_t whole = x.dim(dim) / kParts * kParts;
+  const Value most = e.reduce(op, folded(e, op, e.slice_dim(x, dim, 0, whole), {dim}), identity, {dim});
+  if (whole == x.dim(dim)) return most;
+  return e.binary(op, most, e.reduce(op, e.slice_dim(x, dim, whole, x.dim(dim)), identity, {dim}));
+}
+
+// Reduces one dimension after the other, because one line of another width would need divisions to compute its addresses.
+Value reduced_whole(Emit& e, std::string_view op, Value x, const Value& identity) {
+  while (x.rank() > 0) {
+    x = x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
+  }
+  return x;
+}
+
+// Returns the reduction in parts, or nothing where that is not faster.
+std::optional<Value> reduced_in_parts(Emit& e, std::string_view op, const Value& x, const Value& identity,
+                                      const Dims& dims) {
+  int64_t reduced = 1;
+  for (int64_t d : dims) reduced *= x.dim(d);
+  if (hlo::is_complex(x.element()) || x.element() == ElementType::kPred) return {};
+  if (x.type.elements() < kLeastFolded || reduced < kLeastRow) return {};
+  // Tensors of more dimensions may have another layout, such as NHWC images.
+  const auto all = static_cast<int64_t>(dims.size());
+  constexpr int64_t kNarrow = 16;
+  const bool wide = x.rank() == 1 || x.dim(x.rank() - 1) >= kNarrow;
+  if (wide && all == x.rank() && all <= 2) return reduced_whole(e, op, x, identity);
+  if (wide && all == 1 && x.rank() <= 3) return reduced_by_parts(e, op, x, identity, dims[0]);
+  if (reduced < kLeastFolded || all < 2 || std::find(dims.begin(), dims.end(), x.rank() - 1) == dims.end()) return {};
+  return e.reduce(op, folded(e, op, x, dims), identity, dims);
+}
+
+Value halved(Emit& e, std::string_view op, Value x) {
+  const int64_t last = x.rank() - 1;
+  for (int i = 0; i < kHalvings && x.dim(last) >= kLeastHalved; ++i) {
+    const int64_t n = x.dim(last), half = (n + 1) / 2;
+    x = e.binary(op, e.slice_dim(x, last, 0, half), e.slice_dim(x, last, n - half, n));
+  }
+  return x;
+}
+
+}  // namespace
+
+Value CpuLowerings::sum(Emit& e, const Value& x, const Dims& dims) const {
+  if (auto of_rows = library_reduced_rows(e, "add", x, dims)) return *of_rows;
+  const Value zero = e.zeros({x.element(), {}});
+  if (auto in_parts = reduced_in_parts(e, "add", x, zero, dims)) return *in_parts;
+  return e.reduce("add", x, zero, dims);
+}
+
+Value CpuLowerings::product(Emit& e, const Value& x, const Dims& dims) const {
+  const Value one = e.ones({x.element(), {}});
+  if (auto in_parts = reduced_in_parts(e, "multiply", x, one, dims)) return *in_parts;
+  return e.reduce("multiply", x, one, dims);
+}
+
+Value CpuLowerings::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
+  if (!hlo::is_float(x.element())) {
+    if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
+    return BackendLowerings::extreme(e, op, x, identity, dims);
+  }
+  if (auto of_rows = library_reduced_rows(e, op, x, dims)) return *of_rows;
+  const auto kept = static_cast<size_t>(x.rank()) - dims.size();
+  const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
+  if (!last) return BackendLowerings::extreme(e, op, x, identity, dims);
+  if (kept == 0 && x.rank() == 2) {
+    if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
+  }
+  const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
+  Dims rows(x.dims().begin(), end_of_kept);
+  rows.push_back(count_of({end_of_kept, x.dims().end()}));
+  return e.reduce(op, halved(e, op, e.reshape(x, rows)), identity, {static_cast<int64_t>(kept)});
+}
+
+}  // namespace tpjrt::ops
