@@ -1,4 +1,5 @@
-"""Shows that unclaimed composites cost nothing: ten models, compiled with all composites and with none, timed alternately.
+"""Shows that unclaimed composites cost nothing: ten models, compiled with all composites and with none, timed
+alternately.
 
 TORCH_PJRT_BENCH_MODELS names some of the models, TORCH_PJRT_BENCH_ROUNDS is the number of rounds.
 """

@@ -66,7 +66,8 @@ def interleaved(
     batch_seconds: float = 0.02,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Returns seconds of a call for each of several ways to do the same, one per round. A batch of calls takes about `batch_seconds`."""
+    """Returns seconds of a call for each of several ways to do the same, one per round. A batch of calls takes about
+    `batch_seconds`."""
     counts = {name: repeat_for(call, batch_seconds) for name, call in calls.items()}
     taken = in_rounds(lambda: {name: seconds(call, counts[name], clock) for name, call in calls.items()}, rounds)
     return {name: [times[name] for times in taken] for name in calls}
@@ -83,8 +84,8 @@ def compare(
     warm: int = 3,
     per: int = 1,
 ) -> Result:
-    """Times both alternately (A B A B …). The ratio is the median of the rounds' ratios, because other load on the machine
-    affects both.
+    """Times both alternately (A B A B …). The ratio is the median of the rounds' ratios, because other load on the
+    machine affects both.
 
     Each call does its work `per` times, for work that is too short to be called once.
     """

@@ -1,8 +1,7 @@
 """A process with an emulated CUDA, to test code for GPUs without one.
 
-PyTorch's part of CUDA is emulated by engine/compiled_call/emulated_cuda.cpp, the plugin's by pjrt/cuda.c: the memory is the
-host's, the kernels and the programs are the CPU's, and both log what they are asked about streams.
-"""
+PyTorch's part of CUDA is emulated by engine/compiled_call/emulated_cuda.cpp, the plugin's by pjrt/cuda.c: the memory is
+the host's, the kernels and the programs are the CPU's, and both log what they are asked about streams."""
 
 from __future__ import annotations
 
@@ -49,7 +48,9 @@ def environment_in(folder: Path) -> dict[str, str]:
     macros = [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", f"-DOF_TORCH={torch.__version__}"]
     macros.append("-DAT_PER_OPERATOR_HEADERS")  # some of ATen's headers would include those of all ops
     library = folder / "emulated_cuda.so"
-    plugin_library(ROOT / "tests/engine/compiled_call/emulated_cuda.cpp", library, "-std=c++20", *macros, *headers, *libraries)
+    plugin_library(
+        ROOT / "tests/engine/compiled_call/emulated_cuda.cpp", library, "-std=c++20", *macros, *headers, *libraries
+    )
     (folder / "log").touch()
     return {
         "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),

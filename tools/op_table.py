@@ -110,7 +110,9 @@ class Row:
     def line(self) -> str:
         if self.name in UNSUPPORTED:
             return f"| {self.name} | refused: {UNSUPPORTED[self.name]} | {NONE} | {NONE} |"
-        return "| " + " | ".join([self.name, *(reported.cell() if reported else NONE for reported in self.cells)]) + " |"
+        return (
+            "| " + " | ".join([self.name, *(reported.cell() if reported else NONE for reported in self.cells)]) + " |"
+        )
 
 
 def rows(names: Iterable[str]) -> Iterator[Row]:
@@ -127,7 +129,9 @@ def rows(names: Iterable[str]) -> Iterator[Row]:
 def share(cells: list[tuple[Reported | None, ...]]) -> str:
     """Returns how many of the ops run without the host."""
     present = [reported for reported in cells if reported[0] is not None]
-    without = [reported for reported in present if not any(one and (one.way == "host" or one.refused) for one in reported)]
+    without = [
+        reported for reported in present if not any(one and (one.way == "host" or one.refused) for one in reported)
+    ]
     return f"{len(without)} of {len(present)} ({len(without) / len(present):.1%})"
 
 

@@ -1,7 +1,7 @@
 // Times a call of a program in a file, against the same program by PJRT's C API alone. bench/deploy starts it.
 //
-//   deploy_bench call FILE PLUGIN    both alternately: microseconds of a call, "bare ours" for each round
-//   deploy_bench time FILE PLUGIN    reads numbers of calls, one a line: makes that many calls, prints microseconds of one
+//   deploy_bench call FILE PLUGIN both alternately: microseconds of a call, "bare ours" for each round deploy_bench
+//   time FILE PLUGIN reads numbers of calls, one a line: makes that many calls, prints microseconds of one
 #include <torch_pjrt/program.h>
 
 #include <algorithm>
@@ -46,7 +46,8 @@ class Bare {
   Bare(pjrt::Client& client, const runner::VariantSpec& variant, const std::string& text, const Program& program,
        const Tensor& input)
       : client_(client), api_(client.api()), input_(input) {
-    const runner::Text& own = variant.texts.contains("cpu") ? variant.texts.find("cpu")->second : variant.texts.at("any");
+    const runner::Text& own =
+        variant.texts.contains("cpu") ? variant.texts.find("cpu")->second : variant.texts.at("any");
     const std::string options = pjrt::serialize(own.options, std::array{client.devices()[0].id});
     PJRT_Program code{};
     code.struct_size = PJRT_Program_STRUCT_SIZE;

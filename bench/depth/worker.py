@@ -130,7 +130,10 @@ def timed(network: str, what: str, depth: int) -> dict[str, Any]:
             runs[way] = run
         except Exception as error:
             left_out[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-    least = {way: min(t) for way, t in interleaved(runs, rounds=ROUNDS, batch_seconds=BATCH_SECONDS, clock=time.process_time).items()}
+    least = {
+        way: min(t)
+        for way, t in interleaved(runs, rounds=ROUNDS, batch_seconds=BATCH_SECONDS, clock=time.process_time).items()
+    }
     taken = {way: (run, max(0.0, first[way] - FIRST_RUNS * run)) for way, run in least.items()}
     return {"taken": taken, "left_out": left_out}
 

@@ -110,7 +110,9 @@ class Memory:
         reported = {"torch": torch.cuda.max_memory_allocated() - self.before}
         if self.way in OURS:
             stats = torch.pjrt.memory_stats()
-            reported |= {name: stats[name] for name in stats if name in ("plugin.peak_bytes_in_use", "plugin.bytes_in_use")}
+            reported |= {
+                name: stats[name] for name in stats if name in ("plugin.peak_bytes_in_use", "plugin.bytes_in_use")
+            }
         return {self.way: reported}
 
 

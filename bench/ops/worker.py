@@ -77,7 +77,9 @@ def timed(name: str, dtype: str, size: int) -> Iterator[tuple[str, str, float, f
             if ours is None:
                 continue
             ours()
-            taken = interleaved({"eager": eager, "ours": ours}, rounds=ROUNDS, batch_seconds=0.005, clock=time.process_time)
+            taken = interleaved(
+                {"eager": eager, "ours": ours}, rounds=ROUNDS, batch_seconds=0.005, clock=time.process_time
+            )
             yield direction, way, min(taken["eager"]), min(taken["ours"])
 
 

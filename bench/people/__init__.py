@@ -1,5 +1,5 @@
-"""Programs as people write them, at tiny sizes: first and second pass of each on eager CPU and on the device, alternately,
-each in a process of its own with a cold cache, on one core. TORCH_PJRT_BENCH_SCRIPTS names some of them.
+"""Programs as people write them, at tiny sizes: first and second pass of each on eager CPU and on the device,
+alternately, each in a process of its own with a cold cache, on one core. TORCH_PJRT_BENCH_SCRIPTS names some of them.
 
 The comparison is of processor time of all of a process's threads, including background compiles: the time of a pass on
 a core of its own, independent of other load on the machine. Wall times are printed next to it.

@@ -29,7 +29,9 @@ def main() -> None:
     reported["values"] = values
     if device == "pjrt":
         metrics = torch_pjrt.metrics()
-        reported["metrics"] = {k: metrics[k] for k in ("graphs_compiled", "graphs_interpreted", "syncs", "host_fallbacks")}
+        reported["metrics"] = {
+            k: metrics[k] for k in ("graphs_compiled", "graphs_interpreted", "syncs", "host_fallbacks")
+        }
     print(json.dumps(reported))
 
 

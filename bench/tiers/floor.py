@@ -1,11 +1,10 @@
 """Total seconds of loops.py's programs, with cold caches, over 1 to 10,000 steps: against eager mode and against
 TORCH_PJRT_COMPILE=first. The lesser of these two is the floor.
 
-The sides run alternately, each in a process of its own with one thread, all on one processor. Times are processor times of
-the process, including background compiles: on an idle machine these are wall times, and on a shared one they exclude
+The sides run alternately, each in a process of its own with one thread, all on one processor. Times are processor times
+of the process, including background compiles: on an idle machine these are wall times, and on a shared one they exclude
 other work. A process runs as many steps as fit into its time; later steps are extrapolated from the last ones, and
-marked (~).
-"""
+marked (~)."""
 
 from __future__ import annotations
 

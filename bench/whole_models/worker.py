@@ -133,7 +133,10 @@ def timed(name: str, what: str, dtype: str) -> dict[str, float]:
         for _ in range(3):
             calls[ONE_PROGRAM]()
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    return {way: min(taken) for way, taken in interleaved(calls, rounds=ROUNDS, batch_seconds=BATCH_SECONDS, clock=clock).items()}
+    return {
+        way: min(taken)
+        for way, taken in interleaved(calls, rounds=ROUNDS, batch_seconds=BATCH_SECONDS, clock=clock).items()
+    }
 
 
 def answer(unit: list[Any]) -> dict[str, Any]:

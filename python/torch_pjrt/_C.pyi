@@ -13,6 +13,7 @@ import torch._C._distributed_c10d
 import torch.distributed.distributed_c10d
 
 __all__: list[str] = [
+    "Assertion",
     "Attendance",
     "BareProgram",
     "Captured",
@@ -28,7 +29,6 @@ __all__: list[str] = [
     "Placeholder",
     "Program",
     "Region",
-    "Assertion",
     "Seal",
     "Trace",
     "add_default_kernel",

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.composite_ops.composite import composite
+    from torch_pjrt.composite_ops.switch import composites
     from torch_pjrt.cpp_extension import include_path, library_path
     from torch_pjrt.files import export, load
     from torch_pjrt.kernels.register import register_kernel
-    from torch_pjrt.composite_ops.composite import composite
-    from torch_pjrt.composite_ops.switch import composites
     from torch_pjrt.report import explain
     from torch_pjrt.traces import last_traces, register_rule, trace, tracing
 

@@ -1,8 +1,8 @@
 // Requested composites: calls that keep their meaning in a program's text.
 //
 // A composite's name is its op's, "aten.gelu.default", or the user's name of a group of calls, "my.op". The composites
-// that are requested when a call is recorded become part of its signature, and so of its graph's fingerprint. Programs with
-// and without composites therefore differ in their fingerprints.
+// that are requested when a call is recorded become part of its signature, and so of its graph's fingerprint. Programs
+// with and without composites therefore differ in their fingerprints.
 #pragma once
 
 #include <atomic>

@@ -149,7 +149,8 @@ class StorageSlot : public Link {
 std::mutex& graph_lock();
 
 // Records a node; operands are moved in. Call it under graph_lock().
-NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands, c10::SmallVectorImpl<ScalarValue>& scalars);
+NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
+                  c10::SmallVectorImpl<ScalarValue>& scalars);
 // Returns the id of the last node. Call it under graph_lock().
 uint64_t newest_id();
 NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data);

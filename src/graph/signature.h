@@ -57,7 +57,8 @@ struct Signature {
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
   // Counts consecutive intervals between reads that began with this call and were short (Note [Eager fast path],
-  // device/start/eager_fast_path.h). Guarded by graph_lock(). Valid if `intervals_of` is the number of the current policy.
+  // device/start/eager_fast_path.h). Guarded by graph_lock(). Valid if `intervals_of` is the number of the current
+  // policy.
   mutable uint8_t short_intervals = 0;
   mutable uint32_t intervals_of = 0;
 

@@ -40,8 +40,7 @@ void bind_exported(py::module_& m) {
       .def_readonly("text", &ExportedText::text, "The module in StableHLO's text form.")
       .def_readonly("draws", &ExportedText::draws,
                     "Whether the program draws random numbers, and so takes their state.")
-      .def_readonly("assertions", &ExportedText::assertions,
-                    "The runtime assertions, in the order of their results.")
+      .def_readonly("assertions", &ExportedText::assertions, "The runtime assertions, in the order of their results.")
       .def_property_readonly(
           "composites",
           [](const ExportedText& e) {

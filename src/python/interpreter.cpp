@@ -21,14 +21,14 @@
 #include "device/services/foreign_trace.h"
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
-#include "device/services/subclass.h"
 #include "device/services/messages.h"
+#include "device/services/subclass.h"
 #include "device/services/traced_assertions.h"
 #include "device/start/eager.h"
 #include "device/start/iterations.h"
+#include "engine/executable/progress.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/host_memory.h"
-#include "engine/executable/progress.h"
 #include "engine/run/lazy_engine.h"
 
 namespace py = pybind11;

@@ -191,8 +191,7 @@ namespace {
 
 void check_required(const std::vector<runner::Required>& required, const pjrt::Buffer& buffer) {
   std::vector<int64_t> extremes(2 * required.size());
-  if (buffer.size_in_bytes() != extremes.size() * sizeof(int64_t))
-    throw Error("the program's assertions are damaged");
+  if (buffer.size_in_bytes() != extremes.size() * sizeof(int64_t)) throw Error("the program's assertions are damaged");
   buffer.copy_to_host(extremes.data(), buffer.size_in_bytes());
   for (size_t i = 0; i < required.size(); ++i) {
     const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];

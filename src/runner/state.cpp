@@ -12,8 +12,8 @@ using pjrt::Client;
 // Returns how the dtype or shape differs from the program's; empty if they are equal.
 std::string difference(const Described& wanted, DType dtype, const Shape& shape) {
   if (dtype == wanted.dtype && shape == wanted.shape) return "";
-  return "'" + wanted.name + "' is " + type_text(wanted.dtype, wanted.shape) + " in the program and " + type_text(dtype, shape) +
-         " there";
+  return "'" + wanted.name + "' is " + type_text(wanted.dtype, wanted.shape) + " in the program and " +
+         type_text(dtype, shape) + " there";
 }
 
 }  // namespace

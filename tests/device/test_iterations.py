@@ -1,4 +1,5 @@
-"""Iterations of a loop that does not read its results: the work that each iteration recorded is started when it ends."""
+"""Iterations of a loop that does not read its results: the work that each iteration recorded is started when it
+ends."""
 
 from __future__ import annotations
 

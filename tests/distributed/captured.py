@@ -78,7 +78,9 @@ def trained(wrap: Callable[[Any], Any], mesh: Any, reduces: bool = False) -> Non
         loss = step(x, y).detach()
         reported = torch_pjrt.metrics()
         if i >= 2:
-            assert (reported["executions"], reported["graphs_compiled"], reported["host_fallbacks"]) == (1, 0, {}), reported
+            assert (reported["executions"], reported["graphs_compiled"], reported["host_fallbacks"]) == (1, 0, {}), (
+                reported
+            )
             assert sum(reported["collectives"].values()) >= 1, reported
         dist.all_reduce(loss, dist.ReduceOp.AVG)
         assert loss.item() == pytest.approx(wanted(X, Y).item(), rel=1e-4)

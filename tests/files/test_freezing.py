@@ -89,7 +89,9 @@ def test_what_is_frozen_stays(block: Block, tmp_path: Path) -> None:
     exported = torch_pjrt.export(block, torch.randn(1, 3, 16, 16), freeze=True)
     exported.save(tmp_path / "it.pjrt")
     program = torch_pjrt.load(tmp_path / "it.pjrt")
-    reported = "'frozen.stem.weight' was frozen when the program was exported, and stays as it is: export the model anew"
+    reported = (
+        "'frozen.stem.weight' was frozen when the program was exported, and stays as it is: export the model anew"
+    )
     with pytest.raises(RuntimeError, match=reported):
         program.set_state("frozen.stem.weight", torch.zeros(16, 3, 3, 3))
     program.set_state("head.bias", torch.full((5,), 7.0))

@@ -38,7 +38,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_runs_a_file(folder: Path) -> None:
     model, out = folder / "model.pjrt", folder / "y.npy"
-    reported = pjrt_run(model, "--plugin", library.plugin(), "--input", folder / "x.npy", "--output", out, "--repeat", "20")
+    reported = pjrt_run(
+        model, "--plugin", library.plugin(), "--input", folder / "x.npy", "--output", out, "--repeat", "20"
+    )
     np.testing.assert_allclose(np.load(out), np.load(folder / "expected.npy"), rtol=1e-5, atol=1e-6)
     assert re.match(r"20 calls: median [\d.]+ us, least [\d.]+, 90% below [\d.]+, most [\d.]+\n", reported)
     pjrt_run(model, "--plugin", library.plugin(), "--input", f"input={folder / 'x.npy'}", "--output", f"output={out}")

@@ -19,7 +19,8 @@ TEST(Walk, EqualGraphsHaveEqualFingerprints) {
   EXPECT_EQ(walked(one).fingerprint, walked(same).fingerprint);
   EXPECT_EQ(walked(one).hash, walked(same).hash);
   EXPECT_NE(walked(one).fingerprint, walked(graph("sub", false)).fingerprint);
-  EXPECT_NE(walked(one).fingerprint, walked(graph("mul", true)).fingerprint) << "which leaves are one is part of the graph";
+  EXPECT_NE(walked(one).fingerprint, walked(graph("mul", true)).fingerprint)
+      << "which leaves are one is part of the graph";
 }
 
 TEST(Walk, OrderOfOperandsIsInTheTape) {

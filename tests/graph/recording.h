@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "graph/node.h"
 #include "graph/fingerprint/walk.h"
+#include "graph/node.h"
 
 namespace tpjrt::graph::test {
 

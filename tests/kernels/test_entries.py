@@ -13,8 +13,8 @@ import torch_pjrt
 from tests.kernels import entries
 from tests.ops.opinfo import assert_same, tensors as leaves
 from torch_pjrt import _C
-from torch_pjrt.kernels.call import Call
 from torch_pjrt.composite_ops.names import KEPT
+from torch_pjrt.kernels.call import Call
 
 pytestmark = pytest.mark.compiled
 

@@ -42,7 +42,8 @@ def test_a_layer_of_the_deepest_is_over_one_of_the_least_deep(tmp_path: Path) ->
         + line(4, eager=(4.0, 0.0), first=(4.0, 4.0))
     )
     found = {
-        unit: {way: Taken(*t) for way, t in reported["taken"].items()} for unit, reported in last_lines(path, Unit).items()
+        unit: {way: Taken(*t) for way, t in reported["taken"].items()}
+        for unit, reported in last_lines(path, Unit).items()
     }
     run, compiled = growth(found)
     assert (run.ratio, run.passed, run.against) == (1.5, False, "of 4")

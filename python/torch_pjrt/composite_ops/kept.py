@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
-from torch_pjrt.decompositions.recurrent.modules import KERNELS as RECURRENT
 from torch_pjrt.composite_ops.asked import is_asked
 from torch_pjrt.composite_ops.attributes import attribute
 from torch_pjrt.composite_ops.effects import grouped_apart
@@ -17,6 +16,7 @@ from torch_pjrt.composite_ops.grouped import grouped
 from torch_pjrt.composite_ops.known import known
 from torch_pjrt.composite_ops.names import KEPT
 from torch_pjrt.composite_ops.steps import keep_steps
+from torch_pjrt.decompositions.recurrent.modules import KERNELS as RECURRENT
 
 # Recorded as a node of its own on the device, like its derivative (device/override/linear.cpp).
 RECORDED = ("aten.linear.default",)

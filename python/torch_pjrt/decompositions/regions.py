@@ -164,7 +164,9 @@ def _count(axes: Axes) -> Tensor:
 Iteration = Callable[[Tensor, Tensor, Tensor, Tensor, Axes, Sequence[Tensor]], Tensor]
 
 
-def _in_chunks(iteration: Iteration, state: Tensor, first: Tensor, order: Tensor, axes: Axes, more: Sequence[Tensor]) -> Tensor:
+def _in_chunks(
+    iteration: Iteration, state: Tensor, first: Tensor, order: Tensor, axes: Axes, more: Sequence[Tensor]
+) -> Tensor:
     """Repeats ``state = iteration(state, chunk, here, firsts, own axes, more)`` for each chunk of regions."""
 
     def goes_on(chunk: Tensor, *_: Tensor) -> list[Tensor]:

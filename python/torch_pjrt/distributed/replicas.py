@@ -15,7 +15,8 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 class _Promised(torch.autograd.Function):
-    """The identity (``pjrt_world::promised_equal``; Note [Replication analysis], src/engine/replication/replication.h)."""
+    """The identity (``pjrt_world::promised_equal``; Note [Replication analysis],
+    src/engine/replication/replication.h)."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:

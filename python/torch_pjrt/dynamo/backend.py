@@ -15,6 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
+from torch_pjrt.composite_ops.asked import made
+from torch_pjrt.composite_ops.known import known
 from torch_pjrt.dynamo import comparing, composites, layouts, optimizers
 from torch_pjrt.dynamo.around import compile_around
 from torch_pjrt.dynamo.composites import asking
@@ -27,8 +29,6 @@ from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.skipped import skip
 from torch_pjrt.dynamo.splitting import outputs_of
 from torch_pjrt.dynamo.tracing import user_line
-from torch_pjrt.composite_ops.asked import made
-from torch_pjrt.composite_ops.known import known
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.subclasses import check as check_subclass
 

@@ -22,12 +22,12 @@ from torch import fx
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
+from torch_pjrt.composite_ops.composite import composite
 from torch_pjrt.dynamo.freezing import Norm, Window, behind, folded
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.files.naming import Names
 from torch_pjrt.files.safetensors import content
 from torch_pjrt.kernels import onednn
-from torch_pjrt.composite_ops.composite import composite
 
 aten = torch.ops.aten
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

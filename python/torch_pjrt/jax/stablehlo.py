@@ -201,7 +201,11 @@ def _convolution(_: Interpreter, op: Any, x: Values) -> Any:
     spatial = tuple(n.kernel_spatial_dimensions)
     rank = len(spatial)
     reversal = [bool(each) for each in op.attributes["window_reversal"]] if "window_reversal" in op.attributes else []
-    kernel = lax.rev(x[1], [dim for dim, transposed in zip(spatial, reversal, strict=True) if transposed]) if reversal else x[1]
+    kernel = (
+        lax.rev(x[1], [dim for dim, transposed in zip(spatial, reversal, strict=True) if transposed])
+        if reversal
+        else x[1]
+    )
     numbers = lax.ConvDimensionNumbers(
         (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions),
         (n.kernel_output_feature_dimension, n.kernel_input_feature_dimension, *spatial),

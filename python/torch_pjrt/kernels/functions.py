@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.kernels.call import Call
 from torch_pjrt.composite_ops.asked import forward_of
+from torch_pjrt.kernels.call import Call
 from torch_pjrt.program.tracing_scope import tracing
 
 TENSOR = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>")

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any
 
 from torch_pjrt import _C
+from torch_pjrt.composite_ops import kept
+from torch_pjrt.composite_ops.asked import check_name, forward_of
+from torch_pjrt.composite_ops.names import KEPT, STEPS
 from torch_pjrt.kernels.call import Call, forms, value_of
 from torch_pjrt.kernels.functions import Function, Jax, StableHlo, place_of
 from torch_pjrt.kernels.libraries import Layouts, Library, Orders
 from torch_pjrt.kernels.sources import Source
-from torch_pjrt.composite_ops import kept
-from torch_pjrt.composite_ops.asked import check_name, forward_of
-from torch_pjrt.composite_ops.names import KEPT, STEPS
 
 PLATFORMS = ("cpu", "cuda", "rocm", "sycl", "tpu")
 Way = Function | StableHlo | Jax | Library | Source

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.libraries.adaptation import Adaptation, or_out_of_memory
-from torch_pjrt.libraries.choice import is_available, announce
+from torch_pjrt.libraries.choice import announce, is_available
 
 
 def _a_process_each() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.libraries.adaptation import Adaptation
-from torch_pjrt.libraries.choice import is_available, announce
+from torch_pjrt.libraries.choice import announce, is_available
 
 
 def _environment(library: Adaptation, module: ModuleType) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from torch_pjrt import _C
 from torch_pjrt.libraries.adaptation import Adaptation
-from torch_pjrt.libraries.choice import is_available, load_random_states, save_random_states, announce
+from torch_pjrt.libraries.choice import announce, is_available, load_random_states, save_random_states
 
 
 def _import_utils(library: Adaptation, module: ModuleType) -> None:

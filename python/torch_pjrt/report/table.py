@@ -63,7 +63,9 @@ def graph_table(runs: Sequence[GraphRun]) -> Table:
     for group in grouped(runs, "graph", "cause", "file", "line"):
         run = group[0]
         made = [r for r in group if is_new(r)]
-        program = f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else group[-1].interpreted or run.source
+        program = (
+            f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else group[-1].interpreted or run.source
+        )
         table.add_row(
             str(len(group)),
             str(run.graph),

@@ -12,8 +12,8 @@
 
 #include "device/aten_call/operator.h"
 #include "graph/composites.h"
-#include "graph/scalar_value.h"
 #include "graph/precision.h"
+#include "graph/scalar_value.h"
 
 namespace tpjrt::device {
 
@@ -23,7 +23,7 @@ struct Arguments {
   c10::SmallVector<uint32_t, 2> written;            // operands that the call writes, lists not included
   c10::SmallVector<uint32_t, 2> written_in_lists;
   c10::SmallVector<graph::ScalarValue, 4> scalars;  // without the random key
-  c10::SmallVector<uint32_t, 2> unusual;       // arguments that are constants, although they could be numbers (Usual)
+  c10::SmallVector<uint32_t, 2> unusual;  // arguments that are constants, although they could be numbers (Usual)
   std::optional<at::Generator> generator;
   c10::DeviceIndex device = -1;
   bool recordable = true;  // false: a node can't represent an argument's form, so the host runs the call

@@ -17,8 +17,8 @@
 namespace tpjrt::device {
 namespace {
 
-using graph::ScalarValue;
 using graph::Parameter;
+using graph::ScalarValue;
 using graph::Signature;
 using graph::TypePtr;
 using Entry = Parameter::Entry;

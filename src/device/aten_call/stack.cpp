@@ -53,7 +53,7 @@ void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarVa
 }
 
 void StackTemplate::push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor,
-                     OfScalar number) const {
+                         OfScalar number) const {
   const auto entry_tensor = [&](const Entry& entry, bool may_be_none) -> c10::IValue {
     switch (entry.source) {
       case Entry::Source::kUndefined: return may_be_none ? c10::IValue() : c10::IValue(at::Tensor());

@@ -24,7 +24,8 @@ class StackTemplate {
   // Appends a call with the given numbers, and `tensor(i)` for each operand. Generators are None.
   void push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor) const;
   // Likewise, with `number` as the tensors of CPU scalars.
-  void push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor, OfScalar number) const;
+  void push(torch::jit::Stack& stack, c10::ArrayRef<graph::ScalarValue> scalars, OfOperand tensor,
+            OfScalar number) const;
 
  private:
   struct Argument {

@@ -8,9 +8,9 @@
 
 #include <utility>
 
+#include "device/collectives/premultiplied.h"
 #include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
-#include "device/collectives/premultiplied.h"
 
 namespace tpjrt::device::world {
 namespace {

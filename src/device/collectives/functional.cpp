@@ -37,7 +37,8 @@ class Arguments {
         group.isString() ? groups_of(group.toStringRef()) : groups_of(*group.toCustomClass<c10d::ProcessGroup>());
     if (has("group_size")) {
       const int64_t reported = (*this)["group_size"].toInt();
-      TORCH_CHECK_VALUE(reported == groups.size, schema_.name(), ": group_size is ", reported, ", of a group of ", groups.size);
+      TORCH_CHECK_VALUE(reported == groups.size, schema_.name(), ": group_size is ", reported, ", of a group of ",
+                        groups.size);
     }
     return groups;
   }

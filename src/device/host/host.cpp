@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "device/aten_call/meta.h"
+#include "device/collectives/reading.h"
 #include "device/host/assertions.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
@@ -17,7 +18,6 @@
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
-#include "device/collectives/reading.h"
 
 namespace tpjrt::device {
 namespace {

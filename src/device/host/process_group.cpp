@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "device/collectives/premultiplied.h"
 #include "device/host/host.h"
 #include "device/host/late_ranks.h"
 #include "device/services/counters.h"
 #include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
-#include "device/collectives/premultiplied.h"
 
 namespace tpjrt::device {
 namespace {

@@ -9,12 +9,12 @@
 #include <string>
 #include <utility>
 
+#include "device/collectives/backend.h"
 #include "device/host/process_group.h"
 #include "device/services/engine.h"
 #include "device/services/finished_work.h"
 #include "device/services/modes.h"
 #include "device/tensor/storage.h"
-#include "device/collectives/backend.h"
 
 namespace tpjrt::device::processes {
 namespace {

@@ -7,7 +7,8 @@
 // name single ranks (send, reduce, gather, parts of different sizes) go through the host.
 //
 // A captured step is one program of all processes, including its collectives: it is read only from outside. All
-// processes must capture the same step, which is compared before it first runs (engine/compiled_call/compile_trace.cpp).
+// processes must capture the same step, which is compared before it first runs
+// (engine/compiled_call/compile_trace.cpp).
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

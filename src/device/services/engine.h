@@ -68,8 +68,8 @@ class Engine {
   // Returns a CPU tensor with the leaf's form. It must not be written: it may be the device's own memory. `rank`
   // selects the rank of a world.
   virtual at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) = 0;
-  // Note [Replication analysis]: returns whether the ranks of a world are known to have equal values of this leaf. May wait for
-  // the values.
+  // Note [Replication analysis]: returns whether the ranks of a world are known to have equal values of this leaf. May
+  // wait for the values.
   virtual bool is_same_on_all_ranks(const graph::Value& leaf) = 0;
   // Runs a call on leaves immediately, with the kernel that would run it later, if the values exist in the host's
   // memory and all are small. `results`: leaves, in the signature's order; none if the call has written into its
@@ -97,7 +97,8 @@ class Engine {
   virtual void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) = 0;
   // Returns whether the call can be lowered; if not, `reason` says why. Fills signature.lowering. `numbers` are those
   // of the first such call, without the random key. May take the GIL.
-  virtual bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, std::string& reason) = 0;
+  virtual bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+                      std::string& reason) = 0;
   // Starts the work that graph::pending(since, least) returns; kEver means all of it. Work since a node is one
   // iteration of a loop, and one program; otherwise each component is a program.
   virtual void start(const char* cause, uint64_t since, const graph::Least& least) = 0;

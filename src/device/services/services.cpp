@@ -3,8 +3,8 @@
 #include "device/services/engine.h"
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
-#include "device/services/subclass.h"
 #include "device/services/messages.h"
+#include "device/services/subclass.h"
 
 #include <c10/util/Exception.h>
 

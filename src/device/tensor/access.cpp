@@ -12,8 +12,8 @@
 namespace tpjrt::device {
 namespace {
 
-using graph::ScalarValue;
 using graph::Parameter;
+using graph::ScalarValue;
 using graph::Signature;
 using graph::SignaturePtr;
 using graph::TypePtr;

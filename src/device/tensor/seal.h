@@ -1,5 +1,5 @@
-// Tensors that must not be written: those that existed before a trace, which would write to them once, while it is made,
-// and never in its runs; and copies that stand for views.
+// Tensors that must not be written: those that existed before a trace, which would write to them once, while it is
+// made, and never in its runs; and copies that stand for views.
 #pragma once
 
 #include <ATen/core/Tensor.h>

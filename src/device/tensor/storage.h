@@ -33,7 +33,7 @@ class LazyStorage final : public c10::StorageImpl {
   ~LazyStorage() override;
   void release_resources() override;
 
-  graph::StorageSlot slot;              // under graph::graph_lock()
+  graph::StorageSlot slot;       // under graph::graph_lock()
   std::unique_ptr<Whole> whole;  // null: no such copy
 
  private:

@@ -15,8 +15,8 @@
 
 #include "engine/compiled_call/trace.h"
 #include "engine/lower/module/assertions.h"
-#include "engine/session/launch.h"
 #include "engine/replication/replication.h"
+#include "engine/session/launch.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -34,15 +34,16 @@ struct CallState {
   pjrt::Client& client;
   const std::vector<Given>& given;
   Launch& launch;
-  const size_t device;                             // runs the program: index into the client's devices
-  const bool waits;                                // the call returns when the program is done
-  std::vector<BoundArgument*>& holding;            // arguments to release after a successful call
-  std::vector<graph::StorageSlot*> pending{};             // storage slots to sync before anything is bound
-  std::optional<c10::Device> queued{};             // the CUDA device of some argument: the plugin waits for its stream
-  std::optional<pjrt::StreamHandle> order{};       // creates the first CUDA argument's buffer (Note [CUDA tensors])
-  int64_t copied_bytes = 0;                        // arguments and results
-  const std::vector<Replication>* replicated = nullptr;  // in a world: one per result of the program (Note [Replication analysis])
-  bool any_checks = false;                         // some argument depends on assertions that may fail
+  const size_t device;                         // runs the program: index into the client's devices
+  const bool waits;                            // the call returns when the program is done
+  std::vector<BoundArgument*>& holding;        // arguments to release after a successful call
+  std::vector<graph::StorageSlot*> pending{};  // storage slots to sync before anything is bound
+  std::optional<c10::Device> queued{};         // the CUDA device of some argument: the plugin waits for its stream
+  std::optional<pjrt::StreamHandle> order{};   // creates the first CUDA argument's buffer (Note [CUDA tensors])
+  int64_t copied_bytes = 0;                    // arguments and results
+  const std::vector<Replication>* replicated =
+      nullptr;              // in a world: one per result of the program (Note [Replication analysis])
+  bool any_checks = false;  // some argument depends on assertions that may fail
   const std::vector<ChecksPtr>* checks = nullptr;  // one for each of the program's results; null: none
 
   const at::Tensor& tensor(uint32_t argument) const { return *given[argument].tensor; }

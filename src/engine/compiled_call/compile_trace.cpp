@@ -7,8 +7,8 @@
 #include "device/tensor/storage.h"
 #include "engine/compiled_call/compiled_graph.h"
 #include "engine/memory/outside_memory.h"
-#include "engine/session/session.h"
 #include "engine/replication/same_step.h"
+#include "engine/session/session.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {

@@ -106,7 +106,8 @@ void CompiledGraph::check(CallState& call) {
 
 void CompiledGraph::raise_failed(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run) {
   const uint32_t failed = run ? run->first_failed() : RunChecks::kNone;
-  if (failed != RunChecks::kNone) run->set_all_reported();  // the call raises one of its errors, and no later read another
+  if (failed != RunChecks::kNone)
+    run->set_all_reported();  // the call raises one of its errors, and no later read another
   for (const uint32_t value : outside_) {
     if (!values.empty() && values[value]) values[value]->raise();
   }

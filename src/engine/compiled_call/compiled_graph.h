@@ -68,7 +68,7 @@ class CompiledGraph {
   std::vector<BoundArgument*> readied_, updated_;        // subsets of both
   std::vector<BoundArgument*> holding_;                  // arguments to release, during a call
   std::optional<Returned> returned_;                     // supplied results follow the bound arguments
-  std::vector<BoundFlattenedState> flattened_states_;                         // then come flattened states, then scalars
+  std::vector<BoundFlattenedState> flattened_states_;    // then come flattened states, then scalars
   std::optional<RandomKeys> keys_;
   ScalarArguments packed_;
   Launch launch_;
@@ -81,9 +81,9 @@ class CompiledGraph {
   std::shared_ptr<RunChecks> run_;
   // Used in a world (Note [Replication analysis]).
   std::optional<ReplicationAnalysis> replication_analysis_;
-  std::vector<uint32_t> leaf_of_bound_;    // for each of bound_, its index among the walk's leaves
-  std::vector<Returned::OnCpu> on_cpu_;    // results on the CPU, and updated arguments there
-  std::vector<int64_t> places_;            // for each value, its index among the program's results
+  std::vector<uint32_t> leaf_of_bound_;          // for each of bound_, its index among the walk's leaves
+  std::vector<Returned::OnCpu> on_cpu_;          // results on the CPU, and updated arguments there
+  std::vector<int64_t> places_;                  // for each value, its index among the program's results
   std::vector<Replication> given_, replicated_;  // for leaves and for the program's results, in the last call
 };
 

@@ -1,5 +1,5 @@
-// Graphs that run in parts: iterations of a loop that share one program (Note [Loop rerolling]), a network and the integer ops
-// around it (Note [Host-side integer ops]), and graphs too large for one program.
+// Graphs that run in parts: iterations of a loop that share one program (Note [Loop rerolling]), a network and the
+// integer ops around it (Note [Host-side integer ops]), and graphs too large for one program.
 #pragma once
 
 #include <cstdint>

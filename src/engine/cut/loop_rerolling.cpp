@@ -22,8 +22,8 @@ constexpr size_t kLeastSaved = 200;  // calls that need not be compiled
 constexpr size_t kMuchSaved = 1000;  // calls; above this, leaves that nobody else holds don't matter
 constexpr size_t kWorthACut = 4;     // calls saved for each call between segments
 constexpr std::array<size_t, 2> kIterations{16, 4};  // least iterations of a run, in order of preference
-constexpr size_t kWindow = 16;                   // calls that are hashed together
-constexpr size_t kDistances = 8;                 // distances that are tried as periods
+constexpr size_t kWindow = 16;                       // calls that are hashed together
+constexpr size_t kDistances = 8;                     // distances that are tried as periods
 
 // The calls [first, last) of a sequence, each of which equals the call one period before it, if there is one.
 struct Run {
@@ -94,7 +94,8 @@ bool is_loop(const Sequence& sequence, const Run& run) {
       const auto it = maker.find(one);
       return it != maker.end() && it->second == iteration;
     };
-    return made_in_iteration(&node) || std::any_of(node.operands.begin(), node.operands.end(), [&](const Value& operand) {
+    return made_in_iteration(&node) ||
+           std::any_of(node.operands.begin(), node.operands.end(), [&](const Value& operand) {
              return !maker.contains(&node) && made_in_iteration(operand.node.get());  // through a rare call
            });
   };
@@ -243,7 +244,8 @@ class Cutter {
 void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<Run>& runs) {
   if (last - first < kLeastSaved) return;
   Run run;
-  for (size_t i = 0; i < kIterations.size() && run.length() == 0; ++i) run = best_run(sequence, first, last, kIterations[i]);
+  for (size_t i = 0; i < kIterations.size() && run.length() == 0; ++i)
+    run = best_run(sequence, first, last, kIterations[i]);
   if (run.length() == 0) return;
   find_runs(sequence, first, run.first, runs);
   runs.push_back(run);

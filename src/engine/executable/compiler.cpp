@@ -5,9 +5,9 @@
 
 #include <chrono>
 
-#include "engine/memory/host_memory.h"
 #include "engine/executable/interruptible.h"
 #include "engine/executable/progress.h"
+#include "engine/memory/host_memory.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -1,11 +1,11 @@
 // A compiled graph, and the cache of them.
 //
-// Note [Values that vary]: a program is found by its fingerprint, then by its scalars. Each scalar of the graph is either a
-// constant of the program or, once it was seen to change, an element of a packed argument (ScalarArguments). A graph
-// that differs only in constants is compiled once more with exactly those scalars promoted, and that program replaces
-// the narrower one. A scalar of an ATen call is promoted immediately if the same call had another value in the last
-// program compiled with it. This matters for optimizers: the first step also makes the state, so its graph differs from
-// the second step's, and the third must not compile. A program of one call serves all such calls (Note [Tiers]):
+// Note [Values that vary]: a program is found by its fingerprint, then by its scalars. Each scalar of the graph is
+// either a constant of the program or, once it was seen to change, an element of a packed argument (ScalarArguments). A
+// graph that differs only in constants is compiled once more with exactly those scalars promoted, and that program
+// replaces the narrower one. A scalar of an ATen call is promoted immediately if the same call had another value in the
+// last program compiled with it. This matters for optimizers: the first step also makes the state, so its graph differs
+// from the second step's, and the third must not compile. A program of one call serves all such calls (Note [Tiers]):
 // scalars that differed between such calls of any graph, offsets included, are arguments of the first program. Scalars
 // that a rule had to know (`pinned`) are never promoted: another value is another program.
 #pragma once
@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/executable/collectives.h"
 #include "engine/lower/module/scalar_slot.h"
 #include "engine/lower/module/sources.h"
-#include "engine/executable/collectives.h"
 #include "graph/fingerprint/walk.h"
 #include "pjrt/client.h"
 #include "pjrt/executable.h"
@@ -40,9 +40,9 @@ struct Program {
   std::vector<graph::TypePtr> result_types;  // dense
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
-  std::string interpreted;                          // interpreted graphs: how many such runs there are, for explain()
+  std::string interpreted;                       // interpreted graphs: how many such runs there are, for explain()
   int64_t predicted_ns = 0;                      // one run with its recording (Note [Tiers]); 0: unknown
-  AssertionList assertions;                  // null: none
+  AssertionList assertions;                      // null: none
   std::shared_ptr<const Sources> sources;        // of its results; null for interpreted graphs
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, implementation) -> count
   std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, CPU kernel that the program calls) -> count
@@ -73,8 +73,8 @@ class ProgramCache {
  public:
   // Call it under the engine's lock.
   std::shared_ptr<Program> find(const graph::Walk& walk);
-  // Returns which scalars the next program for this fingerprint should take as arguments. `is_one_call`: a program of a single
-  // call.
+  // Returns which scalars the next program for this fingerprint should take as arguments. `is_one_call`: a program of a
+  // single call.
   std::vector<ScalarSlot> slots_for(const graph::Walk& walk, bool is_one_call = false) const;
   // Records the scalars of a graph that is being compiled.
   void remember(const graph::Walk& walk);

@@ -36,7 +36,7 @@ struct GraphRun {
   int64_t argument_bytes = 0, result_bytes = 0;
   int64_t copied_bytes = 0;       // arguments and results copied between host and device
   double execute_seconds = 0;     // inside the call of execute
-  std::string interpreted;           // Program::interpreted
+  std::string interpreted;        // Program::interpreted
   std::optional<Cost> predicted;  // for the recorded graph
   double cpu_seconds = 0;         // the process's CPU time during the run, if interpreted
   std::optional<Making> making;   // empty: the program was in memory

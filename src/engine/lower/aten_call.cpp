@@ -21,8 +21,8 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::ScalarValue;
 using graph::Parameter;
+using graph::ScalarValue;
 using graph::Signature;
 using graph::TypePtr;
 using hlo::Type;
@@ -240,7 +240,9 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   const auto order_of = [&](const hlo::Dims& dims) {
     return last && std::ssize(dims) == kImages ? ops::channels_last(kImages) : hlo::Dims();
   };
-  const auto type_of = [&](c10::ScalarType dtype, const hlo::Dims& dims) { return type_of_layout(dtype, dims, order_of(dims)); };
+  const auto type_of = [&](c10::ScalarType dtype, const hlo::Dims& dims) {
+    return type_of_layout(dtype, dims, order_of(dims));
+  };
   ops::Emit::Orders orders;
   for (const Value& value : given) {
     call.arguments.push_back(type_of(ops::dtype_of(value.element()), value.dims()));

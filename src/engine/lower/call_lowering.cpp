@@ -20,8 +20,8 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::ScalarValue;
 using graph::Parameter;
+using graph::ScalarValue;
 using graph::Signature;
 using graph::TypePtr;
 using Entry = Parameter::Entry;
@@ -122,8 +122,9 @@ class InnerCallBuilder {
 };
 
 // Appends an inner call, whose results are the next of the outer results.
-bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall inner_call, c10::ArrayRef<ScalarValue> scalars,
-                    uint32_t first_result, ops::Target target, std::string& reason) {
+bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall inner_call,
+                    c10::ArrayRef<ScalarValue> scalars, uint32_t first_result, ops::Target target,
+                    std::string& reason) {
   const auto count = static_cast<uint32_t>(inner_call.signature->results.size());
   if (first_result + count > outer.results.size()) return false;
   for (uint32_t i = 0; i < count; ++i) inner_call.results.push_back(first_result + i);
@@ -156,7 +157,7 @@ void refuse_impossible_writes(const Signature& outer, const Signature& inner, c1
 }
 
 bool lower_by_functional_variant(CallLowering& lowering, const Signature& signature, c10::ArrayRef<ScalarValue> scalars,
-                      ops::Target target, std::string& reason) {
+                                 ops::Target target, std::string& reason) {
   const auto variant = graph::functional_variant(*signature.op);
   if (!variant) return false;
   InnerCall inner_call = InnerCallBuilder(signature, *variant, -1).build(scalars);
@@ -328,7 +329,8 @@ const char* way_of(const Signature& signature) {
   return "decomposition";
 }
 
-bool find_lowering(const Signature& signature, c10::ArrayRef<ScalarValue> scalars, ops::Target target, std::string& reason) {
+bool find_lowering(const Signature& signature, c10::ArrayRef<ScalarValue> scalars, ops::Target target,
+                   std::string& reason) {
   auto lowering = std::make_shared<CallLowering>();
   std::string why;
   if (is_own_kernel(signature, target)) {

@@ -13,8 +13,8 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::ScalarValue;
 using graph::Parameter;
+using graph::ScalarValue;
 using hlo::attribute;
 
 std::string dtype_name(c10::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }

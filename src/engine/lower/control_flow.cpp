@@ -18,8 +18,8 @@ using graph::Signature;
 using hlo::ElementType;
 using hlo::Type;
 using hlo::Values;
-using ops::Emit;
 using ops::Assertion;
+using ops::Emit;
 
 graph::TypePtr contiguous_type(const at::Tensor& tensor) {
   return graph::intern_contiguous(tensor.scalar_type(), tensor.sizes());

@@ -14,8 +14,8 @@
 namespace tpjrt::engine {
 namespace {
 
-using graph::ScalarValue;
 using graph::Parameter;
+using graph::ScalarValue;
 using graph::Signature;
 using hlo::ElementType;
 using hlo::Type;

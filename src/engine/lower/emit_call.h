@@ -33,10 +33,11 @@ hlo::Value derived_key(ops::Emit& e, const hlo::Value& key, int64_t index);
 
 // Returns a module of this call alone, whose parameters are its operands. Scalars are constants, and keys are left out.
 // It serves to try a call: rules while it is recorded, XLA when it rejects a graph. Throws the rule's exceptions.
-std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, ops::Target target);
+std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+                       ops::Target target);
 
-// Returns true if the call's program has runtime assertions about its data (Note [Runtime assertions]), or if it can't be
-// emitted.
+// Returns true if the call's program has runtime assertions about its data (Note [Runtime assertions]), or if it can't
+// be emitted.
 bool requires_of_data(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars);
 
 // Returns true if the call can be emitted. Otherwise sets the reason: a rule threw Unsupported or emitted ops of wrong

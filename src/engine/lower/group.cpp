@@ -15,10 +15,10 @@
 namespace tpjrt::engine {
 namespace {
 
+using graph::DecodedGraph;
 using graph::NodePtr;
 using graph::Parameter;
 using graph::Signature;
-using graph::DecodedGraph;
 using hlo::Values;
 
 // Placeholders of a trace are dense, without lazy conjugation or negation.

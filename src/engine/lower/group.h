@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/lower/emit_call.h"
-#include "graph/node.h"
 #include "graph/fingerprint/walk.h"
+#include "graph/node.h"
 
 namespace tpjrt::engine {
 

@@ -20,14 +20,16 @@ struct DeviceData final : graph::Data {
       : buffer(std::move(buffer)), borrowed(borrowed) {}
   std::shared_ptr<pjrt::Buffer> buffer;
   bool borrowed;  // somebody else owns the memory (Engine::borrow)
-  // Runtime assertions that the values depend on (Note [Runtime assertions]); null: none. Set before the leaf is shared.
+  // Runtime assertions that the values depend on (Note [Runtime assertions]); null: none. Set before the leaf is
+  // shared.
   ChecksPtr checks;
   // Which ranks of a world have equal values (Note [Replication analysis]); null: all.
   std::shared_ptr<const std::vector<uint32_t>> replication;
   // A tensor over the same memory, without ownership, made when the interpreter first uses it
   // (LazyEngine::kept_tensor). Guarded by the session's lock.
   at::Tensor host;
-  // The stream on which CUDA memory of PyTorch's, which the buffer views, was allocated (Note [Interpreter tier on CUDA]).
+  // The stream on which CUDA memory of PyTorch's, which the buffer views, was allocated (Note
+  // [Interpreter tier on CUDA]).
   std::optional<c10::Stream> lender;
   // Live views of this memory on the host hold references to `buffer`, which then is never donated.
   bool is_shared() const { return borrowed || buffer.use_count() > 1; }

@@ -9,12 +9,12 @@
 
 namespace tpjrt::engine {
 
-// Note [Replication analysis]: a read of a value that all ranks share returns it as one tensor; a read of any other would return
-// the first rank's alone. So a leaf of a world has, for each rank, a class of ranks with equal values, or null if all
-// ranks are in one class. Programs compute alike on all devices: ranks whose operands agree have results that agree.
-// Constants of each rank (pjrt_world::per_rank) separate ranks, and collectives join them again. Ranks of different
-// classes may be equal all the same. If somebody promises that they are (pjrt_world::promised_equal), as DTensor does
-// for replicas, a read compares the bytes.
+// Note [Replication analysis]: a read of a value that all ranks share returns it as one tensor; a read of any other
+// would return the first rank's alone. So a leaf of a world has, for each rank, a class of ranks with equal values, or
+// null if all ranks are in one class. Programs compute alike on all devices: ranks whose operands agree have results
+// that agree. Constants of each rank (pjrt_world::per_rank) separate ranks, and collectives join them again. Ranks of
+// different classes may be equal all the same. If somebody promises that they are (pjrt_world::promised_equal), as
+// DTensor does for replicas, a read compares the bytes.
 using Classes = std::vector<uint32_t>;
 using Replication = std::shared_ptr<const Classes>;
 

@@ -1,18 +1,18 @@
 // One interpreted run with PyTorch's CUDA kernels: its operands over the plugin's memory, and buffers over its results.
 //
-// Note [Interpreter tier on CUDA]: if PyTorch has kernels for the plugin's GPU, they run calls as its CPU kernels do on the CPU. Nothing is
-// copied, and the host doesn't wait. A leaf's memory has one of two owners:
-//   - The plugin. The current stream waits until the memory is computed. The tensor over it, and with it the buffer, is released
-//     like a result of a compiled call: when the stream has passed that point (Note [CUDA tensors]).
-//   - PyTorch, for results of kernels. The buffer is a view, created on the current stream at the end of the run, so that the
-//     plugin uses it only after the kernels. The tensor lives as long as the view. PyTorch reuses such memory in the order of
-//     the stream that allocated it: that stream waits for each program that took the memory (Launch::lenders), and for other
-//     streams' kernels that did. It is never donated to a program.
-// Kernels overwrite only PyTorch's memory, and only if nobody reads it afterwards and they are queued on its stream.
-// If PyTorch lacks memory, the graph is compiled instead: the plugin may have some, and names the line that needs the most.
-// A graph is also compiled if one of its products was recorded with another precision than PyTorch's current setting.
-// A CUDA kernel that gets an index out of range ends all GPU work of the process. So ops with runtime assertions are programs,
-// and so are random ops, because CUDA's numbers differ.
+// Note [Interpreter tier on CUDA]: if PyTorch has kernels for the plugin's GPU, they run calls as its CPU kernels do on
+// the CPU. Nothing is copied, and the host doesn't wait. A leaf's memory has one of two owners:
+//   - The plugin. The current stream waits until the memory is computed. The tensor over it, and with it the buffer, is
+//     released like a result of a compiled call: when the stream has passed that point (Note [CUDA tensors]).
+//   - PyTorch, for results of kernels. The buffer is a view, created on the current stream at the end of the run, so
+//     that the plugin uses it only after the kernels. The tensor lives as long as the view. PyTorch reuses such memory
+//     in the order of the stream that allocated it: that stream waits for each program that took the memory
+//     (Launch::lenders), and for other streams' kernels that did. It is never donated to a program.
+// Kernels overwrite only PyTorch's memory, and only if nobody reads it afterwards and they are queued on its stream. If
+// PyTorch lacks memory, the graph is compiled instead: the plugin may have some, and names the line that needs the
+// most. A graph is also compiled if one of its products was recorded with another precision than PyTorch's current
+// setting. A CUDA kernel that gets an index out of range ends all GPU work of the process. So ops with runtime
+// assertions are programs, and so are random ops, because CUDA's numbers differ.
 #pragma once
 
 #include <ATen/core/Tensor.h>

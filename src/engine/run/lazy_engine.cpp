@@ -25,7 +25,8 @@ void LazyEngine::install() {
   });
 }
 
-bool LazyEngine::lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, std::string& reason) {
+bool LazyEngine::lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+                        std::string& reason) {
   return find_lowering(signature, scalars, session_.target(), reason);
 }
 

@@ -12,8 +12,8 @@
 #include "engine/run/kernel/kernel_call.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
-#include "engine/tier/shape_keys.h"
 #include "engine/tier/policy.h"
+#include "engine/tier/shape_keys.h"
 
 namespace tpjrt::engine {
 
@@ -41,7 +41,8 @@ class LazyEngine final : public device::Engine {
   void count_eager_calls(uint32_t calls, const char* cause, bool is_all) override;
   graph::Value known(const graph::Value& value) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
-  bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, std::string& reason) override;
+  bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+              std::string& reason) override;
   void start(const char* cause, uint64_t since, const graph::Least& least) override {
     start(cause, since, least, session_.logged_location());
   }

@@ -11,18 +11,18 @@
 #include "device/services/foreign_trace.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/device_data.h"
+#include "engine/replication/replication.h"
 #include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/replication/replication.h"
 #include "graph/errors.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {
 namespace {
 
-using graph::StorageSlot;
 using graph::Link;
 using graph::Node;
+using graph::StorageSlot;
 
 bool any_pending(c10::ArrayRef<StorageSlot*> slots) {
   bool any = false;
@@ -257,8 +257,8 @@ void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
   }
 }
 
-// Returns the assertions that each result of the walk depends on (Note [Runtime assertions]); empty: none for all. `sources`:
-// null if the walk has no program, whose assertions are then those of `calls`.
+// Returns the assertions that each result of the walk depends on (Note [Runtime assertions]); empty: none for all.
+// `sources`: null if the walk has no program, whose assertions are then those of `calls`.
 std::vector<ChecksPtr> checks_of(const graph::Walk& walk, const Sources* sources, const std::shared_ptr<RunChecks>& run,
                                  const std::vector<uint32_t>& calls = {}) {
   std::vector<ChecksPtr> leaves;
@@ -307,7 +307,9 @@ graph::Value LazyEngine::known(const graph::Value& value) {
     } catch (const graph::DependsOnData&) {
       return;
     }
-    const auto is_drawn = [](const graph::ScalarValue& number) { return number.kind == graph::ScalarValue::Kind::kKey; };
+    const auto is_drawn = [](const graph::ScalarValue& number) {
+      return number.kind == graph::ScalarValue::Kind::kKey;
+    };
     if (std::any_of(sync.walk.scalars.begin(), sync.walk.scalars.end(), is_drawn)) return;
     std::shared_ptr<Program> program = session_.programs.find(sync.walk);
     if (!program || !program->executable) program = session_.programs.compile(sync.walk);

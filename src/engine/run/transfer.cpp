@@ -9,8 +9,8 @@
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
 #include "engine/memory/outside_memory.h"
-#include "engine/run/lazy_engine.h"
 #include "engine/replication/replication.h"
+#include "engine/run/lazy_engine.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {

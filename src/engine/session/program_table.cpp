@@ -95,8 +95,9 @@ void check_capacity(Session& session, const graph::Walk& walk, c10::DeviceIndex 
     nbytes -= static_cast<size_t>(walk.results[alias.result].type()->nbytes());
   }
   if (walk.nodes.empty() || nbytes <= session.capacity(device)) return;
-  throw_out_of_memory(nbytes, device,
-                      LargestResult::of(walk)->description() + " Nothing was changed: tensors keep their pending values.");
+  throw_out_of_memory(
+      nbytes, device,
+      LargestResult::of(walk)->description() + " Nothing was changed: tensors keep their pending values.");
 }
 
 Collectives collectives_of(const graph::Walk& walk) {
@@ -195,14 +196,14 @@ std::shared_ptr<PendingCompile> ProgramTable::prepare(const graph::Walk& walk, b
     program.assertions = std::make_shared<const std::vector<ProgramAssertion>>(std::move(emitted.assertions));
   }
   std::vector<uint32_t> calls;
-  for (const ProgramAssertion& assertion :
-       program.assertions ? *program.assertions : std::vector<ProgramAssertion>())
+  for (const ProgramAssertion& assertion : program.assertions ? *program.assertions : std::vector<ProgramAssertion>())
     calls.push_back(assertion.call);
   program.sources = std::make_shared<const Sources>(walk, calls);
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
   program.collectives = collectives_of(walk);
-  pending->options = compile_options(session_.target(), device, traits_of(walk, emitted.text), client.spans_processes());
+  pending->options =
+      compile_options(session_.target(), device, traits_of(walk, emitted.text), client.spans_processes());
   pending->options.replicas = static_cast<int>(graph::world_size());
   pending->options.processes = std::move(emitted.processes);
   pending->text = std::move(emitted.text);
@@ -267,7 +268,8 @@ std::shared_ptr<Program> ProgramTable::find_or_compile(const graph::Walk& walk) 
   return program ? program : compile(walk);
 }
 
-std::string ProgramTable::stablehlo(const std::vector<graph::Value>& results, ops::Target target, bool knows_composites) {
+std::string ProgramTable::stablehlo(const std::vector<graph::Value>& results, ops::Target target,
+                                    bool knows_composites) {
   std::string text;
   session_.exclusively([&] {
     graph::Walk walk;

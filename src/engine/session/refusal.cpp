@@ -6,8 +6,8 @@
 #include <string>
 #include <unordered_set>
 
-#include "engine/lower/emit_call.h"
 #include "engine/executable/xla_options.h"
+#include "engine/lower/emit_call.h"
 #include "engine/session/out_of_memory.h"
 
 namespace tpjrt::engine {

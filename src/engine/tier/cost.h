@@ -24,8 +24,8 @@ struct Cost {
   int64_t program = 0;  // one run of its program
 };
 
-// How the interpreter tier executes ops (Note [Tiers]): by PyTorch's CPU kernels in place, by its CUDA kernels, or by its
-// CPU kernels on copies of the values that the graph reads.
+// How the interpreter tier executes ops (Note [Tiers]): by PyTorch's CPU kernels in place, by its CUDA kernels, or by
+// its CPU kernels on copies of the values that the graph reads.
 enum class InterpretBy : uint8_t { kKernels, kCudaKernels, kCopies };
 
 Cost predicted_cost(const graph::Walk& walk, InterpretBy by);

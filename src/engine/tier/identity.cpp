@@ -10,9 +10,9 @@
 namespace tpjrt::engine {
 namespace {
 
+using graph::DecodedGraph;
 using graph::Parameter;
 using graph::Signature;
-using graph::DecodedGraph;
 
 void add(std::string& text, uint64_t number, char end) {
   char digits[20];

@@ -13,9 +13,10 @@
 // loss is bounded by the compile's cost, both against compiling everything first and against compiling nothing.
 //
 // If the device computes in host memory, PyTorch's CPU kernels run the ops (engine/run/interpret.h); on a GPU that
-// PyTorch supports, its CUDA kernels do (Note [Interpreter tier on CUDA]). Another device with its own memory would have to copy what
-// a graph reads to the host, so graphs are compiled there when first met. The host interprets only those with dynamic
-// shapes (Note [Dynamic shapes]) and those on a few integers, and none but the latter in strict mode.
+// PyTorch supports, its CUDA kernels do (Note [Interpreter tier on CUDA]). Another device with its own memory would
+// have to copy what a graph reads to the host, so graphs are compiled there when first met. The host interprets only
+// those with dynamic shapes (Note [Dynamic shapes]) and those on a few integers, and none but the latter in strict
+// mode.
 //
 // The tier depends on the graphs and on how often each was executed, never on time: a script gives the same bits each
 // time on the same number of processors. A graph that an earlier process has amortized is compiled immediately, because
@@ -46,19 +47,19 @@ void set_interprets_growing(bool value);
 // don't. Graphs are then interpreted for good, or compiled at their first run.
 bool stays_in_one_tier();
 
-struct PendingCompile;     // engine/session/program_table.h
-struct CallsPlan;  // engine/run/calls_plan.h
+struct PendingCompile;  // engine/session/program_table.h
+struct CallsPlan;       // engine/run/calls_plan.h
 
 // The profile of a graph that has no program.
 struct GraphProfile {
   Cost cost;
   uint64_t number = 0;  // its number, like a program's serial
   uint32_t executions = 0;
-  int64_t accrued = 0;                    // time that a program would have saved over its interpreted runs
-  int64_t due = 0;                        // when its compile should be done; 0: it hasn't begun
-  bool amortized = false;                      // amortized, maybe by an earlier process
-  std::shared_ptr<PendingCompile> pending;         // its pending compile, once begun
-  std::shared_ptr<const CallsPlan> plan;  // plan of interpreted runs, from the second on
+  int64_t accrued = 0;                      // time that a program would have saved over its interpreted runs
+  int64_t due = 0;                          // when its compile should be done; 0: it hasn't begun
+  bool amortized = false;                   // amortized, maybe by an earlier process
+  std::shared_ptr<PendingCompile> pending;  // its pending compile, once begun
+  std::shared_ptr<const CallsPlan> plan;    // plan of interpreted runs, from the second on
 };
 
 class GraphProfiles {
@@ -83,8 +84,8 @@ class GraphProfiles {
   bool overlaps() const;
 
   mutable int processors_;
-  int64_t now_ = 0;                                                 // predicted time of all runs so far
-  int64_t free_at_ = 0;                                             // when the compiles begun so far should be done
+  int64_t now_ = 0;                                                     // predicted time of all runs so far
+  int64_t free_at_ = 0;                                                 // when the compiles begun so far should be done
   std::unordered_map<uint64_t, std::shared_ptr<GraphProfile>> graphs_;  // by hash
 };
 

@@ -3,8 +3,8 @@
 // Note [Dynamic shapes]: a graph with dynamic shapes is new each time: a cache, the tokens so far, sentences of other
 // lengths. If each were compiled immediately, every token of a `generate()` would cost a program that never runs again.
 // So among graphs that differ only in sizes, policies that compile immediately do so for two; the others are compiled
-// once that is amortized (Note [Tiers]). Host-side integer ops don't count: tokens with and without a new mask have the same
-// key. A graph that is nothing but such ops isn't compiled before it is amortized, either.
+// once that is amortized (Note [Tiers]). Host-side integer ops don't count: tokens with and without a new mask have the
+// same key. A graph that is nothing but such ops isn't compiled before it is amortized, either.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,8 @@ constexpr int64_t kMostBytes = 512;
 constexpr size_t kFewest = 16;     // fewer tensors are faster on their own
 constexpr size_t kLookedBack = 8;  // recent flattened states that may have room left
 
-std::vector<int64_t> numbered(size_t count, const std::vector<FlattenedState>& states, uint32_t FlattenedState::Member::* which) {
+std::vector<int64_t> numbered(size_t count, const std::vector<FlattenedState>& states,
+                              uint32_t FlattenedState::Member::* which) {
   std::vector<int64_t> places(count, 0);
   for (const FlattenedState& state : states) {
     for (const FlattenedState::Member& member : state.members) places[member.*which] = -1;
@@ -28,7 +29,9 @@ std::vector<int64_t> numbered(size_t count, const std::vector<FlattenedState>& s
 }  // namespace
 
 void flatten_state(Walk& walk, const std::vector<char>& may_be_flattened) {
-  const auto bytes = [](const FlattenedState& state) { return state.elements * static_cast<int64_t>(elementSize(state.dtype)); };
+  const auto bytes = [](const FlattenedState& state) {
+    return state.elements * static_cast<int64_t>(elementSize(state.dtype));
+  };
   const auto fits = [&](size_t alias) {
     const auto size = static_cast<int64_t>(walk.leaves[walk.aliases[alias].leaf]->leaf_type->nbytes());
     return may_be_flattened[alias] && size > 0 && 2 * size <= kMostBytes;  // room for two of its size

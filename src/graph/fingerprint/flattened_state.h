@@ -1,12 +1,12 @@
 // Flattened state: one argument and one result of a program for many small tensors that it updates.
 //
-// Note [Flattened state]: a buffer that a program takes and returns costs a plugin about a microsecond whatever its size: about
-// ten allocations and as many locks. Copying a few hundred bytes costs a hundredth of that. So if a compiled function
-// updates many small tensors on the CPU, as an optimizer does with biases, they are copied into flattened states before the
-// program runs and out of them afterwards (CompiledGraph). A flattened state is a dense vector of its members, one after another,
-// each in its own memory order (Note [Buffers]). In the program's signature, flattened states follow the other leaves and the
-// other results. A flattened state has at most 512 bytes: XLA:CPU runs a program in one thread if no buffer is larger, which is
-// faster for small programs.
+// Note [Flattened state]: a buffer that a program takes and returns costs a plugin about a microsecond whatever its
+// size: about ten allocations and as many locks. Copying a few hundred bytes costs a hundredth of that. So if a
+// compiled function updates many small tensors on the CPU, as an optimizer does with biases, they are copied into
+// flattened states before the program runs and out of them afterwards (CompiledGraph). A flattened state is a dense
+// vector of its members, one after another, each in its own memory order (Note [Buffers]). In the program's signature,
+// flattened states follow the other leaves and the other results. A flattened state has at most 512 bytes: XLA:CPU runs
+// a program in one thread if no buffer is larger, which is faster for small programs.
 #pragma once
 
 #include <c10/core/ScalarType.h>

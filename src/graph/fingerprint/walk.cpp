@@ -145,7 +145,7 @@ DecodedGraph decode_fingerprint(const std::vector<uint64_t>& fingerprint) {
   DecodedGraph graph;
   const auto source = [](uint64_t reference) {
     return DecodedGraph::Source{(reference & 1) != 0, static_cast<uint32_t>(reference >> 20),
-                             static_cast<uint32_t>(reference >> 1 & ((1U << 19) - 1))};
+                                static_cast<uint32_t>(reference >> 1 & ((1U << 19) - 1))};
   };
   for (const uint64_t word : fingerprint) {
     const uint64_t content = word >> 2;

@@ -1,17 +1,17 @@
 // One pass over everything that a sync has to run: the nodes in order, the leaves they read, and the fingerprint.
 //
-// Note [Graph fingerprint]: a fingerprint describes the graph exactly (signatures by address, operands by
-// position, leaf types, results, aliases, flattened states), except for its scalars. Two graphs have equal fingerprints if and only if
-// one program serves both, up to scalars that the program holds as constants. The hash of the fingerprint is the graph's hash,
-// and comparing fingerprints compares structures.
+// Note [Graph fingerprint]: a fingerprint describes the graph exactly (signatures by address, operands by position,
+// leaf types, results, aliases, flattened states), except for its scalars. Two graphs have equal fingerprints if and
+// only if one program serves both, up to scalars that the program holds as constants. The hash of the fingerprint is
+// the graph's hash, and comparing fingerprints compares structures.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "graph/node.h"
 #include "graph/fingerprint/flattened_state.h"
+#include "graph/node.h"
 
 namespace tpjrt::graph {
 
@@ -22,9 +22,9 @@ inline uint64_t mixed(uint64_t hash, uint64_t word) {
 }
 
 struct Walk {
-  std::vector<Node*> nodes;     // pending, operands first
-  std::vector<NodePtr> leaves;  // the program's arguments
-  std::vector<Value> results;   // kept alive; the slots' values, in recording order
+  std::vector<Node*> nodes;          // pending, operands first
+  std::vector<NodePtr> leaves;       // the program's arguments
+  std::vector<Value> results;        // kept alive; the slots' values, in recording order
   std::vector<ScalarValue> scalars;  // of all nodes, in order
   struct Alias {
     uint32_t leaf, result;  // the result may overwrite the leaf's memory

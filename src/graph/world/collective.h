@@ -10,8 +10,8 @@
 
 namespace tpjrt::graph {
 
-// Returns the name after "pjrt_world::" of this project's world ops (device/collectives/collectives.cpp); nothing for other
-// ops.
+// Returns the name after "pjrt_world::" of this project's world ops (device/collectives/collectives.cpp); nothing for
+// other ops.
 std::optional<std::string_view> world_op(const Signature& signature);
 // Likewise for ops in which ranks communicate.
 std::optional<std::string_view> collective(const Signature& signature);

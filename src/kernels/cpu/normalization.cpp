@@ -31,7 +31,8 @@ void do_batch_norm(const Tensors& tensors, const Attributes& attributes) {
   });
 }
 
-// Operands: the result's gradient, images, weight, mean and 1 / deviation. Results: the gradients of images, weight and bias.
+// Operands: the result's gradient, images, weight, mean and 1 / deviation. Results: the gradients of images, weight and
+// bias.
 void do_batch_norm_backward(const Tensors& tensors, const Attributes& attributes) {
   const at::Tensor dy = channels_last(tensors.operands.at(0)), x = channels_last(tensors.operands.at(1));
   compute(is_worth_a_team(x), [&] {

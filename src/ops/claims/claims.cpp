@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kNever = kMost;  // the library can, and XLA is as fast
-constexpr uint8_t kAny = 0xFF, kEitherTransposed = kFirstTransposed | kTransposed, kSecondStraight = kStraight | kFirstTransposed;
+constexpr uint8_t kAny = 0xFF, kEitherTransposed = kFirstTransposed | kTransposed,
+                  kSecondStraight = kStraight | kFirstTransposed;
 constexpr int64_t two(int exponent) { return int64_t{1} << exponent; }
 
 constexpr uint32_t set(std::initializer_list<ElementType> elements) {
@@ -53,18 +54,18 @@ constexpr auto kClaims = std::to_array<Claim>({
     // op, dtypes, needs, lacks, layouts, least work, who, limits
     {Heavy::kProduct, kBf16, kAvx2 | kOneDnn, kNone, kAny, two(16), Who::kSkinny, kOneRow},          // oneDNN: 3
     {Heavy::kProduct, kBf16, kAvx2, kOneDnn, kTransposed, two(16), Who::kSkinny, kManyRows},         // 7 to 30
-    {Heavy::kProduct, kBf16, kAvx2, kOneDnn, kSecondStraight, two(16), Who::kSkinny, kFewRows},           // a conversion
+    {Heavy::kProduct, kBf16, kAvx2, kOneDnn, kSecondStraight, two(16), Who::kSkinny, kFewRows},      // a conversion
     {Heavy::kProduct, kF16, kAvx2, kFp16, kTransposed, two(16), Who::kSkinny, kManyRows},            // 2 to 20
-    {Heavy::kProduct, kF16, kAvx2, kFp16, kSecondStraight, two(16), Who::kSkinny, kFewRows},              // a conversion
-    {Heavy::kProduct, kBf16, kOneDnn, kNone, kEitherTransposed, two(19), Who::kAten},                          // 4 to 60
+    {Heavy::kProduct, kF16, kAvx2, kFp16, kSecondStraight, two(16), Who::kSkinny, kFewRows},         // a conversion
+    {Heavy::kProduct, kBf16, kOneDnn, kNone, kEitherTransposed, two(19), Who::kAten},                // 4 to 60
     {Heavy::kProduct, kBf16, kOneDnn, kNone, kStraight, two(21) + 1, Who::kAten},                    // 1.1
-    {Heavy::kProduct, kF16, kFp16, kNone, kEitherTransposed, two(19), Who::kAten},                             // as bfloat16
+    {Heavy::kProduct, kF16, kFp16, kNone, kEitherTransposed, two(19), Who::kAten},                   // as bfloat16
     {Heavy::kProduct, kF16, kFp16, kNone, kStraight, two(21) + 1, Who::kAten},                       // as bfloat16
     {Heavy::kProduct, kF16, kOneDnn, kFp16, kAny, kNever, Who::kAten},                               // row by row
-    {Heavy::kProduct, kF32, kOneDnn, kNone, kEitherTransposed, two(23), Who::kOneDnn, kLargeEach},             // 1.7 to 2.3
-    {Heavy::kProduct, kF32, kOneDnn, kNone, kEitherTransposed, two(23), Who::kAten, kSmallEachOf8},            // one by one
+    {Heavy::kProduct, kF32, kOneDnn, kNone, kEitherTransposed, two(23), Who::kOneDnn, kLargeEach},   // 1.7 to 2.3
+    {Heavy::kProduct, kF32, kOneDnn, kNone, kEitherTransposed, two(23), Who::kAten, kSmallEachOf8},  // one by one
     {Heavy::kProduct, kF32, kOneDnn, kNone, kAny, kNever, Who::kOneDnn},                             // 1
-    {Heavy::kProduct, kF32, kAvx2, kOneDnn, kEitherTransposed, two(19), Who::kAten, kSmallEach},               // one by one
+    {Heavy::kProduct, kF32, kAvx2, kOneDnn, kEitherTransposed, two(19), Who::kAten, kSmallEach},     // one by one
     {Heavy::kProduct, kS8, kVnni, kNone, kAny, two(19), Who::kAten},                                 // 48
     {Heavy::kConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},           // 2 to 8
     {Heavy::kConvolution, kBf16, kOneDnn, kDots, kAny ^ kStridedToFew, kNever, Who::kAten},          // 0.5

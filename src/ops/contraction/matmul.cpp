@@ -33,7 +33,8 @@ Values matrix(Emit& e, const Call& c, std::string_view a, std::string_view b) {
 
 // Returns beta * self + alpha * a · b from one call that rounds once, or nothing where `plus` must add them.
 template <const Product& by>
-std::optional<Values> in_one_call(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
+std::optional<Values> in_one_call(Emit& e, const Call& c, const Value& a, const Value& b,
+                                  const hlo::DotDimensions& dims) {
   const ElementType element = a.element();
   if constexpr (by.plus == nullptr) return {};
   if (element != e.element(c.result()) || !hlo::is_float(element) || b.element() != element) return {};

@@ -72,13 +72,13 @@ Expression fraction(const Expression& open, const Expression& a, const Expressio
   const Expression b = x + 1 - a, tiny = a.number(1e-300);
   const Expression start = 1 / where(b == 0, tiny, b);
   return iterate({open, b, a.number(1e300), start, start},
-                [&](const Expression& n, const std::vector<Expression>& now) -> Values {
-                  const Expression numerator = -(n * (n - a)), next_b = now[1] + 2;
-                  const Expression d_sum = numerator * now[3] + next_b, c_sum = next_b + numerator / now[2];
-                  const Expression d = 1 / where(d_sum == 0, tiny, d_sum), c = where(c_sum == 0, tiny, c_sum);
-                  const Expression change = d * c, more = now[0] & (abs(change - 1) > kEpsilon * 2);
-                  return {more.value, next_b.value, c.value, d.value, (now[4] * change).value};
-                })[4];
+                 [&](const Expression& n, const std::vector<Expression>& now) -> Values {
+                   const Expression numerator = -(n * (n - a)), next_b = now[1] + 2;
+                   const Expression d_sum = numerator * now[3] + next_b, c_sum = next_b + numerator / now[2];
+                   const Expression d = 1 / where(d_sum == 0, tiny, d_sum), c = where(c_sum == 0, tiny, c_sum);
+                   const Expression change = d * c, more = now[0] & (abs(change - 1) > kEpsilon * 2);
+                   return {more.value, next_b.value, c.value, d.value, (now[4] * change).value};
+                 })[4];
 }
 
 // Returns Temme's expansion of Q around x = a.

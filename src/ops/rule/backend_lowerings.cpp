@@ -23,7 +23,7 @@ Value BackendLowerings::computed_once(Emit&, const Value& x) const { return x; }
 Value BackendLowerings::rounded_below(Emit&, const Value& x, const Value&) const { return x; }
 
 Value BackendLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions,
-                         ElementType result, std::string_view precision) const {
+                                    ElementType result, std::string_view precision) const {
   return e.Builder::dot_general(lhs, rhs, dimensions, result, precision);
 }
 
@@ -35,14 +35,17 @@ Value BackendLowerings::product(Emit& e, const Value& x, const Dims& dims) const
   return e.reduce("multiply", x, e.ones({x.element(), {}}), dims);
 }
 
-Value BackendLowerings::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
+Value BackendLowerings::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity,
+                                const Dims& dims) const {
   return e.reduce(op, x, identity, dims);
 }
 
 Expression BackendLowerings::larger_of(const Expression& a, const Expression& b) const { return maximum(a, b); }
 Expression BackendLowerings::smaller_of(const Expression& a, const Expression& b) const { return minimum(a, b); }
 Expression BackendLowerings::log1p(const Expression& x) const { return x.unary("log_plus_one"); }
-Expression BackendLowerings::remainder_of(const Expression& a, const Expression& b) const { return a.apply("remainder", b); }
+Expression BackendLowerings::remainder_of(const Expression& a, const Expression& b) const {
+  return a.apply("remainder", b);
+}
 Expression BackendLowerings::cosine(const Expression& x) const { return x.unary("cosine"); }
 Expression BackendLowerings::sine(const Expression& x) const { return x.unary("sine"); }
 Expression BackendLowerings::tangent(const Expression& x) const { return x.unary("tan"); }

@@ -10,8 +10,9 @@
 //
 // Rules never guess shapes or dtypes: c.result(i) is what PyTorch's Meta kernel returned. A rule that can't lower a
 // call (a dtype, a mode) throws Unsupported with the reason; the op then runs on the host and is counted. In-place,
-// out= and _foreach_ variants need no rules. They are lowered by the functional op's rule (see graph/functional_variant.h), so
-// names are those of the functional schema and c.result() is what the functional op returns.
+// out= and _foreach_ variants need no rules. They are lowered by the functional op's rule (see
+// graph/functional_variant.h), so names are those of the functional schema and c.result() is what the functional op
+// returns.
 #pragma once
 
 #include <c10/core/Scalar.h>

@@ -292,7 +292,7 @@ void Emit::require(const Value& integers, int64_t low, int64_t high, std::string
   Dims all;
   for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
   assertions_.push_back({reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message),
-                           index_error ? Raises::kIndexError : Raises::kRuntimeError});
+                         index_error ? Raises::kIndexError : Raises::kRuntimeError});
 }
 
 void Emit::require_nothing_thrown(const Value& number) {

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "graph/precision.h"
-#include "ops/rule/call.h"
 #include "ops/rule/backend_lowerings.h"
+#include "ops/rule/call.h"
 
 namespace tpjrt::ops {
 
@@ -42,11 +42,12 @@ enum class Overwrites : uint8_t { kNothingRead, kReadInRows, kReadAnywhere };
 
 class Emit : public hlo::Builder {
  public:
-  Emit(std::string name, Target target) : Builder(std::move(name)), target_(target), backend_(&BackendLowerings::on(target)) {}
+  Emit(std::string name, Target target)
+      : Builder(std::move(name)), target_(target), backend_(&BackendLowerings::on(target)) {}
   using hlo::Builder::constant;
 
-  // The platform's compiler, and the lowerings that suit it. Rules never test the target: RuleTable::add and BackendLowerings
-  // choose by it.
+  // The platform's compiler, and the lowerings that suit it. Rules never test the target: RuleTable::add and
+  // BackendLowerings choose by it.
   Target target() const { return target_; }
   const BackendLowerings& backend() const { return *backend_; }
 

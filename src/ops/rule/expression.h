@@ -5,8 +5,8 @@
 // dtype in which torch computes the result, and in the result's shape.
 #pragma once
 
-#include "ops/rule/emit.h"
 #include "ops/rule/backend_lowerings.h"
+#include "ops/rule/emit.h"
 
 namespace tpjrt::ops {
 

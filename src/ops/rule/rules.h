@@ -1,6 +1,7 @@
 // The table of lowering rules, from ATen name to the function that emits it. It is filled once, then only read.
 //
-// Each family is one file (pointwise.cpp, reduction.cpp, …) with the rules and, at its end, one function that adds them:
+// Each family is one file (pointwise.cpp, reduction.cpp, …) with the rules and, at its end, one function that adds
+// them:
 //
 //   void add_reduction_rules(RuleTable& rules) {
 //     rules.add("aten::cumsum", cumsum, kNotBools);

@@ -36,7 +36,7 @@ Value CpuLowerings::computed_once(Emit& e, const Value& x) const {
 Value CpuLowerings::rounded_below(Emit& e, const Value& x, const Value& max) const { return e.minimum(x, max); }
 
 Value CpuLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& d,
-                            ElementType result, std::string_view precision) const {
+                                ElementType result, std::string_view precision) const {
   if (lhs.element() != ElementType::kBF16) return BackendLowerings::dot_general(e, lhs, rhs, d, result, precision);
   // Returns x without its batch dimensions of size 1, and renumbers the dimensions in `kept` and `contracting`.
   auto reduced = [&e](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
@@ -93,7 +93,8 @@ Value reduced_by_parts(Emit& e, std::string_view op, const Value& x, const Value
   return e.binary(op, most, e.reduce(op, e.slice_dim(x, dim, whole, x.dim(dim)), identity, {dim}));
 }
 
-// Reduces one dimension after the other, because one line of another width would need divisions to compute its addresses.
+// Reduces one dimension after the other, because one line of another width would need divisions to compute its
+// addresses.
 Value reduced_whole(Emit& e, std::string_view op, Value x, const Value& identity) {
   while (x.rank() > 0) {
     x = x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
@@ -142,7 +143,8 @@ Value CpuLowerings::product(Emit& e, const Value& x, const Dims& dims) const {
   return e.reduce("multiply", x, one, dims);
 }
 
-Value CpuLowerings::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
+Value CpuLowerings::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity,
+                            const Dims& dims) const {
   if (!hlo::is_float(x.element())) {
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
     return BackendLowerings::extreme(e, op, x, identity, dims);

@@ -1,9 +1,9 @@
 // Formulas for float32 in arithmetic that XLA:CPU vectorizes.
 #include <limits>
 
+#include "ops/pointwise/pointwise.h"
 #include "ops/xla_cpu/choice.h"
 #include "ops/xla_cpu/cpu_lowerings.h"
-#include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
 

@@ -12,8 +12,8 @@ namespace {
 // PyTorch computes the batch norm where convolutions call oneDNN, so that images are NHWC: XLA:CPU sums such images
 // channel by channel, which takes ten times as long as memory order. Evaluation sums nothing.
 bool is_claimed(const Emit& e, const Value& x) {
-  return x.rank() == 4 && ops::is_claimed(Heavy::kBatchNorm, x.element(), {x.type.elements()},
-                                          e.is_nhwc() ? kImagesLast : kStraight);
+  return x.rank() == 4 &&
+         ops::is_claimed(Heavy::kBatchNorm, x.element(), {x.type.elements()}, e.is_nhwc() ? kImagesLast : kStraight);
 }
 
 }  // namespace

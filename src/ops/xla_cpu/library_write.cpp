@@ -13,7 +13,8 @@ namespace {
 // and if the update is computed from what it overwrites (`cache.narrow(2, 5, 1).mul_(x)`), which XLA reads in the
 // same loop.
 bool is_claimed(const Emit& e, const Value& base, const Value& update) {
-  const bool copies = e.backend().carrier(base.element()) != base.element() || e.overwrites() != Overwrites::kNothingRead;
+  const bool copies =
+      e.backend().carrier(base.element()) != base.element() || e.overwrites() != Overwrites::kNothingRead;
   const int64_t written = update.type.elements(), elements = base.type.elements();
   if (!copies || written == 0 || base.element() != update.element()) return false;
   return ops::is_claimed(Heavy::kWrite, base.element(), {.work = elements, .columns = elements / written});

@@ -13,8 +13,7 @@ namespace {
 // and would turn the result back into it but for the barrier. bfloat16 is left alone: its kernels are as fast either
 // way, and once the barrier is gone XLA moves the transpose into a product that follows, which they then don't
 // compute. Returns nothing for other products.
-std::optional<Value> skinny(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
-                              ElementType out) {
+std::optional<Value> skinny(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   constexpr int64_t kFew = 64, kLarge = 1 << 16;
   if (a.element() == ElementType::kBF16) return {};
   if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || !dims.lhs_batch.empty()) return {};
@@ -62,7 +61,7 @@ std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo:
 // Returns the transpose of a large matrix times a vector, as in the gradient of a product with a vector, as the
 // vector times the matrix. XLA:CPU takes a hundred times as long for the former. Returns nothing for other products.
 std::optional<Value> transposed_vector(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
-                                   ElementType out) {
+                                       ElementType out) {
   if (a.rank() != 2 || b.rank() != 1 || dims.lhs_contracting != Dims{1}) return {};
   const Value* matrix = e.transposed_from(a);
   if (!matrix) return {};

@@ -185,7 +185,8 @@ class Block {
     return a;
   }
 
-  // Returns whether the value ends a long chain, or is read by more than one kernel and cheaper to read than to compute.
+  // Returns whether the value ends a long chain, or is read by more than one kernel and cheaper to read than to
+  // compute.
   bool is_worth_it(int32_t at) const {
     const Statement& s = all_[static_cast<size_t>(at)];
     if (s.cost <= 0 || s.is_constant || !s.read) return false;

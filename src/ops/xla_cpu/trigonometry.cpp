@@ -2,9 +2,9 @@
 #include <cmath>
 #include <functional>
 
+#include "ops/pointwise/pointwise.h"
 #include "ops/xla_cpu/choice.h"
 #include "ops/xla_cpu/cpu_lowerings.h"
-#include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
 namespace {

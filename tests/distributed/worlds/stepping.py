@@ -168,7 +168,10 @@ def trained(name: str) -> None:
         losses.append((step(x, y).detach(), wanted(X, Y).item()))
         if i == 2:
             reported = torch_pjrt.metrics()
-            assert (reported["executions"], reported["graphs_compiled"], reported["host_fallbacks"]) == (1, 0, {}), (name, reported)
+            assert (reported["executions"], reported["graphs_compiled"], reported["host_fallbacks"]) == (1, 0, {}), (
+                name,
+                reported,
+            )
             assert sum(reported["collectives"].values()) >= 1, (name, reported)
     for loss, right in losses:
         dist.all_reduce(loss, dist.ReduceOp.AVG)

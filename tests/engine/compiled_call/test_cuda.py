@@ -397,7 +397,14 @@ def test_memory_that_jax_shares(run: Run) -> None:
     """)
 
 
-SMOKE = ["in place", "dropout", "compile step", "arguments in their layout", "attention with a mask", "products of float8"]
+SMOKE = [
+    "in place",
+    "dropout",
+    "compile step",
+    "arguments in their layout",
+    "attention with a mask",
+    "products of float8",
+]
 
 
 def test_smoke_programs_of_a_gpu(run: Run) -> None:

@@ -8,8 +8,8 @@
 namespace tpjrt::engine::test {
 namespace {
 
-using graph::ScalarValue;
 using graph::Parameter;
+using graph::ScalarValue;
 using graph::TypePtr;
 using graph::Value;
 using graph::test::call;

@@ -30,7 +30,9 @@ TierDecision decide(GraphProfiles& graphs, const Tensor& tensor) {
   return graphs.decide(*graphs.count_execution(walked(tensor), InterpretBy::kKernels));
 }
 
-bool takes_calls(GraphProfiles& graphs, const Tensor& tensor) { return decide(graphs, tensor) != TierDecision::kProgram; }
+bool takes_calls(GraphProfiles& graphs, const Tensor& tensor) {
+  return decide(graphs, tensor) != TierDecision::kProgram;
+}
 
 // Runs the graph until its program takes over. Returns the number of runs, and the run in which the compile began (0:
 // none).
@@ -114,7 +116,8 @@ TEST(Tiers, ToldIsWhatComes) {
     EXPECT_EQ(graphs.decide(*graphs.count_execution(walk, InterpretBy::kKernels)), TierDecision::kInterpret);
     const std::string description = graphs.description(*graphs.count_execution(walk, InterpretBy::kKernels));
     GraphProfiles others(processors);
-    EXPECT_NEAR(std::stod(description.substr(description.find("of") + 3)), static_cast<double>(runs(others, pair()).first), 3);
+    EXPECT_NEAR(std::stod(description.substr(description.find("of") + 3)),
+                static_cast<double>(runs(others, pair()).first), 3);
   }
 }
 

@@ -30,7 +30,8 @@ TEST_P(KernelProducts, OfEachDtypeAndOrder) {
     if (dtype == at::kChar && batch != 0) continue;  // _int_mm supports none
     for (const int transposed : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
-      const bool a_transposed = (transposed & 1) != 0, b_transposed = (transposed & 2) != 0, skinny = (transposed & 4) != 0;
+      const bool a_transposed = (transposed & 1) != 0, b_transposed = (transposed & 2) != 0,
+                 skinny = (transposed & 4) != 0;
       const at::Tensor a = drawn(a_transposed ? sizes(depth, rows) : sizes(rows, depth), dtype),
                        b = drawn(b_transposed ? sizes(columns, depth) : sizes(depth, columns), dtype);
       Call call(product, {{"a_transposed", a_transposed},

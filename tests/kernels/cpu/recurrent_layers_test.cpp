@@ -74,7 +74,8 @@ class KernelRecurrentLayers : public testing::TestWithParam<Layer> {};
 TEST_P(KernelRecurrentLayers, GiveTheSameHoweverOperandsLie) {
   const Layer& layer = GetParam();
   const Operands straight = drawn(layer);
-  Operands other{transposed(straight.gates), transposed(straight.hx), transposed(straight.weight), straight.cx, straight.bias};
+  Operands other{transposed(straight.gates), transposed(straight.hx), transposed(straight.weight), straight.cx,
+                 straight.bias};
   if (other.cx) other.cx = transposed(*other.cx);
   const Tensors results = forward(layer, straight);
   expect_alike(results, forward(layer, other));

@@ -94,11 +94,10 @@ TEST(KernelThreads, EachHandlerAtOnce) {
   from_threads([&](int thread) {
     Call call =
         thread == 0
-            ? std::move(
-                  Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}})
-                      .operand(a)
-                      .operand(b)
-                      .result({40, 50}))
+            ? std::move(Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}})
+                            .operand(a)
+                            .operand(b)
+                            .result({40, 50}))
         : thread == 1 ? std::move(Call(convolution, of_convolution()).images(x).operand(w).result({1, 5, 9, 9}))
                       : std::move(Call(convolution, of_convolution()).images(large).operand(v).result({8, 32, 20, 20}));
     ASSERT_EQ(call.run(), "");

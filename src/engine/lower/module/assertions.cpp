@@ -76,14 +76,9 @@ std::vector<int64_t> extremes_in(const pjrt::Buffer& buffer, size_t count) {
 ProgramAssertion program_assertion(const ops::Assertion& assertion, const graph::Node& call) {
   const graph::Signature& signature = *call.signature;
   const bool is_assertion = signature.name == "torch_pjrt::require_zero";
-  return {assertion.low,
-          assertion.high,
-          assertion.message,
-          assertion.raises,
-          is_assertion ? "assertion" : signature.name,
-          signature.file,
-          signature.line,
-          call.local};
+  return {
+      assertion.low,  assertion.high, assertion.message, assertion.raises, is_assertion ? "assertion" : signature.name,
+      signature.file, signature.line, call.local};
 }
 
 bool AssertionOrder::comes_of(uint32_t second, uint32_t one) const {
@@ -121,8 +116,8 @@ void RunChecks::look(bool waits) {
       const ProgramAssertion& assertion = (*part.list)[i];
       const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];
       if (greatest < assertion.high && least >= assertion.low) continue;
-      failures_.push_back({static_cast<uint32_t>(part.first + i),
-                           error_of(assertion, greatest >= assertion.high ? greatest : least)});
+      failures_.push_back(
+          {static_cast<uint32_t>(part.first + i), error_of(assertion, greatest >= assertion.high ? greatest : least)});
     }
   }
 }
@@ -179,8 +174,8 @@ bool RunChecks::is_of_another(uint32_t assertion) {
     return follows_.within->comes_of(assertion, failure.assertion);
   };
   if (std::ranges::any_of(failures_, causes_it)) return true;
-  return !follows_.earlier.empty() && std::ranges::any_of(follows_.earlier.at(assertion),
-                                                          [](const ChecksPtr& rest) { return rest->have_failed(); });
+  return !follows_.earlier.empty() &&
+         std::ranges::any_of(follows_.earlier.at(assertion), [](const ChecksPtr& rest) { return rest->have_failed(); });
 }
 
 uint32_t RunChecks::first_untold(bool only_lost) {
@@ -244,7 +239,7 @@ void Checks::raise() const {
 }
 
 std::shared_ptr<RunChecks> Assertions::started(AssertionList list, std::shared_ptr<pjrt::Buffer> extremes,
-                                                 std::shared_ptr<RunChecks> run) {
+                                               std::shared_ptr<RunChecks> run) {
   const std::lock_guard guard(lock_);
   if (!run) run = std::make_shared<RunChecks>();
   const std::shared_ptr<pjrt::Buffer> last = extremes;

@@ -1,15 +1,15 @@
 // Runtime assertions of programs about their data, such as an index in range.
 //
-// Note [Runtime assertions]: eager CPU checks an index before it uses it. A program can't stop, and a check before its start
-// would be a sync for every index. So a rule states an assertion (ops::Assertion), and the program returns the least
-// and the greatest of the integers in question as one more result. An error belongs to the values that were computed
-// from the call. Every read of such a value raises it, with the op and the user's line, and so does every read of a
-// value computed from it later, until the value is overwritten completely. Other values are unaffected. If no value
-// carries an error any more, because its tensors were freed or overwritten, the next read of any tensor raises it once;
-// torch.pjrt.synchronize() raises errors that nobody has seen, and the end of the process warns of them. Meanwhile
-// reads out of range are clamped, and writes dropped. Which results depend on which calls is computed once for each
-// program (lower/program/sources.h). A launch whose leaves carry no assertions and whose program has none pays one
-// comparison for each leaf.
+// Note [Runtime assertions]: eager CPU checks an index before it uses it. A program can't stop, and a check before its
+// start would be a sync for every index. So a rule states an assertion (ops::Assertion), and the program returns the
+// least and the greatest of the integers in question as one more result. An error belongs to the values that were
+// computed from the call. Every read of such a value raises it, with the op and the user's line, and so does every read
+// of a value computed from it later, until the value is overwritten completely. Other values are unaffected. If no
+// value carries an error any more, because its tensors were freed or overwritten, the next read of any tensor raises it
+// once; torch.pjrt.synchronize() raises errors that nobody has seen, and the end of the process warns of them.
+// Meanwhile reads out of range are clamped, and writes dropped. Which results depend on which calls is computed once
+// for each program (lower/program/sources.h). A launch whose leaves carry no assertions and whose program has none pays
+// one comparison for each leaf.
 #pragma once
 
 #include <atomic>
@@ -100,7 +100,7 @@ class RunChecks {
     std::exception_ptr error;
     bool reported = false;
   };
-  void look(bool waits);                     // call under lock_
+  void look(bool waits);                   // call under lock_
   bool is_of_another(uint32_t assertion);  // likewise
   const uint64_t number_;
   mutable std::mutex lock_;

@@ -12,8 +12,8 @@
 #include "graph/world/world.h"
 #include "kernels/claiming.h"
 #include "ops/claims/claims.h"
-#include "ops/xla_cpu/stored.h"
 #include "ops/rule/dims.h"
+#include "ops/xla_cpu/stored.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -107,7 +107,9 @@ class ScalarVectors {
     size_t doubles = 0, integers = 0;
     for (const ScalarSlot& slot : slots) {
       if (!slot.promoted) continue;
-      doubles += slot.constant.kind == ScalarValue::Kind::kComplex ? 2 : slot.constant.kind == ScalarValue::Kind::kDouble ? 1 : 0;
+      doubles += slot.constant.kind == ScalarValue::Kind::kComplex  ? 2
+                 : slot.constant.kind == ScalarValue::Kind::kDouble ? 1
+                                                                    : 0;
       integers += slot.constant.kind != ScalarValue::Kind::kComplex && slot.constant.kind != ScalarValue::Kind::kDouble;
     }
     doubles_.pieces = pieces(ElementType::kF64, doubles);
@@ -192,7 +194,8 @@ class StateKeys {
   std::map<std::pair<uint64_t, uint64_t>, size_t> drawn_;  // a key of the trace -> the number of keys before it
 };
 
-// Slices the members out of the flattened states (Note [Flattened state]) and stores each, in its buffer's layout, as its leaf's value.
+// Slices the members out of the flattened states (Note [Flattened state]) and stores each, in its buffer's layout, as
+// its leaf's value.
 void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
   for (const graph::FlattenedState& state : walk.states) {
     const Value whole = e.parameter({ops::element_of(state.dtype), {state.elements}});
@@ -313,7 +316,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
     const graph::Value& value = walk.results[i];
     const bool in_its_layout = !orders.results[i].empty();
     values.push_back(in_its_layout ? lowered(value)
-                                : e.transpose(lowered(value), memory_form(*value.type(), interface).to_memory));
+                                   : e.transpose(lowered(value), memory_form(*value.type(), interface).to_memory));
     if (places[i] < 0) continue;
     results.push_back(values.back());
     result_orders.push_back(orders.results[i]);

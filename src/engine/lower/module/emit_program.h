@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/lower/module/scalar_slot.h"
 #include "engine/lower/module/assertions.h"
+#include "engine/lower/module/scalar_slot.h"
 #include "graph/fingerprint/walk.h"
 #include "ops/rule/target.h"
 
@@ -16,9 +16,9 @@ namespace tpjrt::engine {
 
 struct EmittedProgram {
   std::string text;
-  std::vector<int> processes;                    // those that run it together; empty: this one alone, or a world
-  bool draws = false;                            // exported: it has a random state
-  std::vector<uint32_t> unchanged;               // exported: results that update a leaf with its own value
+  std::vector<int> processes;                // those that run it together; empty: this one alone, or a world
+  bool draws = false;                        // exported: it has a random state
+  std::vector<uint32_t> unchanged;           // exported: results that update a leaf with its own value
   std::vector<ProgramAssertion> assertions;  // if any, an additional result holds their extremes
   std::map<std::pair<std::string, std::string>, uint32_t>
       kernels;  // (op, CPU kernel that the program calls) -> number of calls

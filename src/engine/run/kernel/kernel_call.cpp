@@ -158,7 +158,8 @@ at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
 
 bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
 
-KernelCall& KernelCall::of(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars) {
+KernelCall& KernelCall::of(graph::SignaturePtr signature, c10::Device device,
+                           c10::ArrayRef<graph::ScalarValue> scalars) {
   using Calls = std::unordered_map<graph::SignaturePtr, std::unique_ptr<KernelCall>>;
   static auto* lock = new std::recursive_mutex;  // is_checked() may look up others
   static auto* on_cpu = new Calls;

@@ -91,8 +91,8 @@ class KernelCall {
   kernels::HostKernel host_kernel_ = nullptr;
   IndexGuard index_guard_ = nullptr;
   std::optional<device::StackTemplate> form_;  // for kKernel
-  graph::Sizes sizes_, strides_;           // of a view, or of the memory that is written
-  std::vector<int32_t> written_;           // by operand: its index among written operands, or -1
+  graph::Sizes sizes_, strides_;               // of a view, or of the memory that is written
+  std::vector<int32_t> written_;               // by operand: its index among written operands, or -1
 };
 
 // Returns a new tensor of this type.

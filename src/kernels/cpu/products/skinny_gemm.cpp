@@ -199,7 +199,7 @@ at::Tensor padded(const at::Tensor& a) {
 }  // namespace
 
 bool multiply_skinny(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
-                       const at::Tensor& result) {
+                     const at::Tensor& result) {
   const at::ScalarType dtype = a.scalar_type();
   const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
   if (!Instructions::here().avx2 || !is_half || b.scalar_type() != dtype || result.scalar_type() != dtype) return false;
@@ -214,7 +214,7 @@ bool multiply_skinny(const at::Tensor& a, const at::Tensor& b, const std::option
 #else
 
 bool multiply_skinny(const at::Tensor& /*a*/, const at::Tensor& /*b*/, const std::optional<Addend>& /*added*/,
-                       const at::Tensor& /*result*/) {
+                     const at::Tensor& /*result*/) {
   return false;
 }
 

@@ -21,6 +21,6 @@ struct Addend {
 // Multiplies a (m, k) and b (k, n), both with one batch dimension or none, into a dense result. Returns false,
 // without writing, if the dtype is another, neither b nor its transpose is dense, or the processor has no AVX2.
 bool multiply_skinny(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
-                       const at::Tensor& result);
+                     const at::Tensor& result);
 
 }  // namespace tpjrt::kernels
