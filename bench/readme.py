@@ -1,8 +1,7 @@
 """The README's table of figures, from one run on one machine, written between the marks in README.md.
 
-It takes a quarter of an hour on an idle machine. TORCH_PJRT_BENCH_MODELS=squeezenet rehearses it with one model: restore
-README.md afterwards. Other measurements have more rows, and targets.
-"""
+It takes a quarter of an hour on an idle machine. TORCH_PJRT_BENCH_MODELS=squeezenet rehearses it with one model:
+restore README.md afterwards. Other measurements have more rows, and targets."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from tests import fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-# Documents whose programs are followed by their output without a language. In others it is the output of other programs.
-# A block of language "text" behind a program is its output in every document.
+# Documents whose programs are followed by their output without a language. In others it is the output of other
+# programs. A block of language "text" behind a program is its output in every document.
 PRINTED = {"composites.md", "kernels.md", "traces.md"}
 
 

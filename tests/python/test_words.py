@@ -1,4 +1,4 @@
-"""Sentences of comments and docstrings name their subject, and every public name documents itself.
+"""Sentences of comments name their subject, words are the field's, and every public name documents itself.
 
 A sentence that begins with "Of", "The same", "Those", "What" or "As" has its subject elsewhere: it reads as translated.
 """
@@ -88,6 +88,52 @@ def test_what_the_check_finds() -> None:
     ]  # fmt: skip
     cpp = 'int a;  // The same\n// A sum\n// What follows belongs to it. Those don\'t.\ncall("// As text");\n'
     assert sentences("a.cpp", cpp) == ["a.cpp:1: The same", "a.cpp:2: Those don't."]
+
+
+# Home-made words and the field's. Each pattern is of names and phrases that have no other sense.
+HOME_MADE = {
+    r"(?i)(?<![a-z])tapes?(?![a-z])": "graph fingerprint",
+    r"\bMetGraph|\bmet graphs?\b|_unmet\b": "graph profile, execution count",
+    r"\bkTurn[A-Z]|\bin_turns\b|\bMOST_TURNS\b|\bits turn comes\b": "tier decision, iteration",
+    r"(?i)(?<![a-z])by[ _]calls\b|\bCallsBy\b": "interpreted",
+    r"\b(is|set)_paid\b|(?i:\bpurchases?\b)|\bpaid for (its|their) compile": "amortized, compile budget",
+    r"\bstruct Coming\b|<Coming>": "pending compile",
+    r"\bAtOnce\b|\b(may_)?run_at_once\b|\b[Ss]tretch(es)?\b|_stretch(es)?\b": "eager fast path, interval between reads",
+    r"\bend_round|\brounds? of a loop\b": "iteration",
+    r"\bfind_repeats\b|Note \[Repeats\]": "loop rerolling",
+    r"\bForms\b|\bCpuForms\b|\b(Stack|Variant|Argument)Form\b|(?i:growing (graph|shape)s)": "dynamic shapes, specs",
+    r"(?i)bookkeeping": "host-side integer ops",
+    r"(?i)\bpartners?\b|partner_|_partner": "functional variant",
+    r"\bgraph::Number\b|\bKind::kNumber|\bkNumberList\b|\b(Lowered|Plain|Packed)Numbers?\b": "scalar",
+    r"\bgraph::Cell\b|->cell\b": "storage slot",
+    r"\bRequirement(s|List|Order)?\b|\bProgramRequirement\b|_requirements\b": "runtime assertion",
+    r"(?i)\bagreements?\b|AgreementFlow": "replication analysis",
+    r"\bmeanings\b": "composites",
+    r"\bPlaced\b": "output forwarding",
+    r"\bimages_(lie|last)|_of_images\b": "NHWC layout",
+    r"\bis_turned\b|\b[ab]_turned\b|\bkTurned\b|_lies?_|\blies?_|_lies?\b": "transposed, layout",
+    r"\bfew_rows\b": "skinny GEMM",
+    r"\bBoundPack\b|\bstruct Pack\b|Note \[Packs\]": "flattened state",
+    r"\btold\b(?=( =|[.\[(),]))|_told\b|\btold_|\bTeller\b|\btell_|_tell\b": "reported",
+    r"_the_librarys\b|\bis_nobodys\b|Note \[Whose": "dispatch, uses_library",
+    r"(?i)\bdoors?\b|_doors?\b": "entry point",
+}  # fmt: skip
+TEXTS = {".py", ".pyi", ".cpp", ".h", ".c", ".cu", ".md", ".txt", ".toml", ".cmake"}
+# The history, this table, and names of StableHLO's.
+NOT_OURS = ("CHANGELOG.md", "tests/python/test_words.py", "python/torch_pjrt/jax/_compat.py", OTHERS, "zoo/")
+
+
+def test_the_fields_words() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [path for path in listed.split("\n") if Path(path).suffix in TEXTS and not path.startswith(NOT_OURS)]
+    texts = {path: (ROOT / path).read_text(errors="replace") for path in paths if (ROOT / path).is_file()}
+    found = [
+        f"{path}:{text.count(chr(10), 0, match.start()) + 1}: '{match[0]}' is called {word}"
+        for pattern, word in HOME_MADE.items()
+        for path, text in texts.items()
+        for match in re.finditer(pattern, f"{path}\n{text}")
+    ]
+    assert found == [], f"{len(found)} home-made words"
 
 
 def test_public_names_have_examples() -> None:
