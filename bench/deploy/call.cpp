@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "pjrt/compile_options.h"
+#include "pjrt/executable.h"
 #include "runner/inside.h"
 #include "runner/plugin.h"
 

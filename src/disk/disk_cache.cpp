@@ -1,4 +1,5 @@
-// Entries as files: validates what it reads, writes atomically, and removes the oldest.
+// Entries as files: validates what it reads, writes atomically, and removes the oldest. Passes warnings to the
+// installed function, or to standard error.
 #include "disk/disk_cache.h"
 
 #include <dirent.h>
@@ -8,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -17,9 +20,9 @@
 #include <vector>
 
 #include "disk/sha1.h"
-#include "disk/warning.h"
 
 namespace tpjrt::disk {
+
 namespace {
 
 // The number versions this layout and the composition of keys (disk/executables.cpp).
@@ -316,6 +319,19 @@ void DiskCache::keep_bound(const File& folder, uint64_t added) {
   }
   std::lock_guard guard(lock_);
   folder_bytes_ = total;
+}
+
+namespace {
+
+std::atomic<Warning> installed{nullptr};
+
+}  // namespace
+
+void install_warning(Warning warning) { installed = warning; }
+
+void warn_of(const std::string& message) {
+  if (const Warning warning = installed) return warning(message);
+  std::fprintf(stderr, "warning: %s\n", message.c_str());
 }
 
 }  // namespace tpjrt::disk

@@ -6,11 +6,14 @@
 // It contains its key and a checksum. A problem with the folder or an entry costs a compile and a warning that names
 // the path and the cure; it never throws. The folder's size is bounded: the least recently used entries are removed
 // first. Thread-safe.
+//
+// Warnings of this room: a problem with the folder or an entry never ends a run.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
 
 namespace tpjrt::disk {
@@ -51,5 +54,16 @@ class DiskCache {
   uint64_t stores_ = 0;        // under lock_
   uint64_t folder_bytes_ = 0;  // under lock_; this process's estimate
 };
+
+// Reports warnings to the user. By default they go to standard error. May be called from any thread.
+using Warning = void (*)(const std::string& message);
+void install_warning(Warning warning);
+void warn_of(const std::string& message);
+
+void warn(const auto&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  warn_of(text.str());
+}
 
 }  // namespace tpjrt::disk

@@ -9,7 +9,7 @@
 
 #include "disk/sha1.h"
 #include "hlo/builder.h"
-#include "pjrt/compile_options.h"
+#include "pjrt/executable.h"
 
 namespace tpjrt::disk {
 namespace {

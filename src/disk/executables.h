@@ -9,7 +9,6 @@
 #include <string>
 
 #include "disk/disk_cache.h"
-#include "disk/warning.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::disk {

@@ -2,6 +2,8 @@
 //
 // Opening checks everything except the members' contents, each of which is checked against its checksum when it is
 // first read. Immutable otherwise; may be used from any thread.
+//
+// CRC-32, as zip archives use it.
 #pragma once
 
 #include <atomic>
@@ -46,5 +48,7 @@ class Archive {
   std::string path_;
   std::map<std::string, Member, std::less<>> members_;
 };
+
+uint32_t crc32(Bytes bytes);
 
 }  // namespace tpjrt::file

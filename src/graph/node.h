@@ -10,11 +10,16 @@
 //
 // Threads: graph_lock() guards every change of a slot, a component or a node's `leaves`. A node's signature, operands
 // and numbers never change while it is pending. The engine's lock guards `mark` and `local`.
+//
+// Topological order of a graph's nodes.
+//
+// Selects recorded work that should start although nobody reads it.
 #pragma once
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -124,7 +129,7 @@ class StorageSlot : public Link {
   // The leaf in this slot before its pending value, which an in-place update may overwrite. Compared, never
   // dereferenced.
   const Node* previous_leaf() const { return previous_leaf_; }
-  // Calls f with each pending value until it returns false. Call it under graph_lock(). See graph/pending.h.
+  // Calls f with each pending value until it returns false. Call it under graph_lock(). See graph/node.h.
   template <class F>
   static void for_each_pending(F&& f) {
     for (const Link* link = all().next; link != &all(); link = link->next) {
@@ -160,5 +165,24 @@ const Value& settle(Value& value);
 
 inline TypePtr Value::type() const { return node->is_leaf() ? node->leaf_type : node->signature->results[index]; }
 inline bool Value::is_leaf() const { return node && node->is_leaf(); }
+
+// Returns the nodes that `results` depend on, leaves included, operands first. For the cold path: the engine's walk
+// does this and more in one pass.
+std::vector<const Node*> topological_order(const std::vector<Value>& results);
+
+// The least amount of work that is worth a program of its own.
+struct Least {
+  size_t nodes = 0;
+  size_t nbytes = SIZE_MAX;     // read from leaves by new nodes; enough without the nodes
+  uint64_t begun = UINT64_MAX;  // required in any case: the component's oldest node isn't newer
+};
+inline constexpr Least kLarge{.nodes = Component::kLarge};
+inline constexpr uint64_t kEver = 0;  // `since`: before all nodes
+
+// Returns a value of each component that can run and should be started. Call it under graph_lock(). With `since` =
+// kEver: of each with enough nodes. With a node's id: of each whose tensors got pending values after it. Nothing if
+// that work is too little: no tensor needs enough such nodes, and together they read too few bytes.
+std::vector<Value> pending(uint64_t since, const Least& least);
+bool any_pending();
 
 }  // namespace tpjrt::graph

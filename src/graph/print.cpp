@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
-#include "graph/order.h"
+#include "graph/node.h"
 
 namespace tpjrt::graph {
 namespace {

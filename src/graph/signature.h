@@ -2,22 +2,41 @@
 //
 // The recorder interns signatures: a distinct call has one address for the life of the process. Two nodes do the same
 // computation if their signatures are the same pointer, their operands are the same, and their scalars are equal.
+//
+// The precision of float32 products: PyTorch's settings, on devices that have a choice.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "graph/composites.h"
-#include "graph/precision.h"
 #include "graph/type.h"
 
 namespace tpjrt::graph {
+
+// XLA's names. On a GPU the latter two are TF32; on a TPU they are three passes in bfloat16, and one.
+enum class Precision : uint8_t { kHighest, kHigh, kDefault };
+
+struct Precisions {
+  Precision products = Precision::kHighest, convolutions = Precision::kHighest;
+};
+
+// Whose settings apply. A CPU has no choice, so no settings are read.
+enum class PrecisionSettings : uint8_t { kNone, kCuda, kOther };
+
+// One value for the whole process, which has one plugin. Set when its client is created, before the first call is
+// recorded.
+inline std::atomic<PrecisionSettings>& precision_settings() {
+  static constinit std::atomic<PrecisionSettings> settings{PrecisionSettings::kNone};
+  return settings;
+}
 
 // One schema argument of a node.
 struct Parameter {
@@ -57,7 +76,7 @@ struct Signature {
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
   // Counts consecutive intervals between reads that began with this call and were short (Note [Eager fast path],
-  // device/start/eager_fast_path.h). Guarded by graph_lock(). Valid if `intervals_of` is the number of the current
+  // device/start/eager.h). Guarded by graph_lock(). Valid if `intervals_of` is the number of the current
   // policy.
   mutable uint8_t short_intervals = 0;
   mutable uint32_t intervals_of = 0;

@@ -1,12 +1,16 @@
 // The type of a value in the graph: dtype, sizes and strides of a dense torch tensor.
 //
 // Types are interned: a distinct type has one address for the life of the process, so types are compared by pointer.
+//
+// Views that are boxes: results of slices with step 1 and selects of a tensor's dimensions.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tpjrt::graph {
@@ -36,5 +40,14 @@ TypePtr dense(TypePtr type);
 
 // Returns "f32[2, 3]", with strides if it is not row-major: "f32[2, 3]{1, 2}".
 std::string to_string(const TensorType& type);
+
+// By the dimensions of the dense base tensor.
+struct Box {
+  Sizes starts, extents;
+  Sizes axes;  // the view's dimension along it, or -1: a single element is taken
+};
+
+// Returns nothing if the view is no box of `base`: it has steps, another dtype, or another shape of the memory.
+std::optional<Box> box_of(const TensorType& base, const TensorType& view, int64_t offset);
 
 }  // namespace tpjrt::graph

@@ -219,7 +219,7 @@ class Builder {
   // equal texts.
   Values call(std::string_view name, const Values& operands, const Region& body);
   // Emits stablehlo.composite `name` whose decomposition is such a function. Attribute values are in MLIR syntax
-  // (hlo/attribute.h).
+  // (hlo/type.h).
   Values composite(std::string_view name, const std::map<std::string, std::string>& attributes, const Values& operands,
                    const Region& body);
   // From now on composites are calls, for consumers that don't know the op.

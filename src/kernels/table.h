@@ -1,15 +1,67 @@
 // The registered kernels, and the composites that are asked for because of them. May be used from any thread.
+//
+// A kernel may replace the decomposition of a composite on a platform.
+//
+// Note [Kernels]: a composite's name, attributes and decomposition say what it means. While a program is emitted that
+// will run, its composites are offered to kernels, which claim them or decline. A kernel lowers what it claims to
+// text: private functions that compute, or call a handler of XLA's FFI. The program's text therefore describes all
+// that its kernels do, including a handler's name with the hash of its library. An executable on disk is found by
+// that text: a process that gets it has emitted the text, and so has registered the handlers.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "graph/composites.h"
-#include "kernels/kernel.h"
+#include "graph/type.h"
 
 namespace tpjrt::kernels {
+
+// One composite of a program. The types' strides are those of PyTorch's tensors, which are dense in the order of the
+// strides.
+struct Offer {
+  std::string composite, platform;
+  std::map<std::string, std::string> attributes;  // in MLIR's syntax
+  std::vector<graph::TypePtr> operands, results;
+  std::string file;  // the user's line
+  int line = 0;
+};
+
+// A kernel's answer to an offer.
+struct Claim {
+  // If set, the kernel declines, and this is the reason.
+  std::string declined;
+  // Private functions, of which `name` replaces the composite. Equal names imply equal text.
+  std::string name, functions;
+  // Used if there are no functions: records ops in the composite's place, from tensors like its operands. Called
+  // once.
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> record;
+};
+
+class Kernel {
+ public:
+  // `label`: the kernel's name in explain() and errors.
+  Kernel(std::string composite, std::string platform, std::string label)
+      : composite_(std::move(composite)), platform_(std::move(platform)), label_(std::move(label)) {}
+  virtual ~Kernel() = default;
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  const std::string& composite() const { return composite_; }
+  const std::string& platform() const { return platform_; }
+  const std::string& label() const { return label_; }
+  // Called under the session's lock, in any thread. Throws errors of the kernel.
+  virtual Claim claim(const Offer& offer) const = 0;
+
+ private:
+  std::string composite_, platform_, label_;
+};
 
 // The kernels of one moment. Interned, and never freed: a compiled function keeps the table that it was compiled
 // with.

@@ -2,6 +2,10 @@
 //
 // Everything that a client creates keeps it alive. Its owner should leak it, because runtimes have threads and plugins'
 // globals may be gone while the process exits. Thread-safe.
+//
+// The properties of a client's device.
+//
+// A plain record, filled once when the client is created. `handle` belongs to the client and lives as long as it.
 #pragma once
 
 #include <atomic>
@@ -19,13 +23,25 @@
 #include "pjrt/api/api.h"
 #include "pjrt/api/event.h"
 #include "pjrt/buffer.h"
-#include "pjrt/device.h"
 #include "pjrt/executable.h"
 #include "pjrt/key_values.h"
-#include "pjrt/memory.h"
 #include "pjrt/stream.h"
 
 namespace tpjrt::pjrt {
+
+struct Device {
+  PJRT_Device* handle = nullptr;
+  int id = 0;                  // unique among all devices of the platform, including other hosts'
+  int process = 0;             // that owns it (Node::id)
+  bool is_ours = true;         // this process may use it
+  int local_hardware_id = -1;  // the platform's own number, such as CUDA's; -1: none
+  std::string kind;            // "cpu", "NVIDIA H100 80GB HBM3"
+  std::string debug_string;
+  std::map<std::string, std::string> attributes;  // plugin-specific, see pjrt::to_string(PJRT_NamedValue)
+};
+
+// Queries the plugin. Properties that it doesn't implement keep their defaults.
+Device describe(const Api& api, PJRT_Device* handle);
 
 // How buffer_from_host uses host memory. On devices with their own memory, both zero-copy modes only read it until the
 // transfer is done.

@@ -2,6 +2,10 @@
 //
 // Made by Client::compile and Client::deserialize, shared by shared_ptr, keeps its client alive. Several threads may
 // use it at once.
+//
+// A minimal CompileOptionsProto of XLA, in protobuf's wire format.
+//
+// Written by hand: the message is stable, and four fields don't justify a protobuf dependency.
 #pragma once
 
 #include <cstdint>
@@ -98,5 +102,8 @@ class Executable {
   size_t replicas_;
   std::vector<std::shared_ptr<const BufferType>> result_types_;
 };
+
+// Serializes one partition, a replica for each of the devices with these ids (Device::id), and the overrides.
+std::string serialize(const CompileOptions& options, std::span<const int> device_ids, bool spans_processes = false);
 
 }  // namespace tpjrt::pjrt

@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "pjrt/api/error.h"
+#include "pjrt/api/api.h"
 
 namespace tpjrt::pjrt {
 

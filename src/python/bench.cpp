@@ -1,5 +1,5 @@
 // Loops for ./dev bench: recording from C++, syncs up to execute, and the same program through bare PJRT.
-#include "python/bench.h"
+#include "python/bindings.h"
 
 #include <ATen/ops/add.h>
 #include <pybind11/stl.h>
@@ -11,7 +11,7 @@
 
 #include "device/tensor/storage.h"
 #include "engine/memory/device_data.h"
-#include "engine/run/calls_plan.h"
+#include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/world/world.h"
 

@@ -1,6 +1,6 @@
 // Captured: a Program with the locations of its state. A call looks up every location, checks that the value there is
 // what the program was made for, and runs the program, without running Python.
-#include "python/captured.h"
+#include "python/bindings.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <c10/util/Exception.h>

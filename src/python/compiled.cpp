@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/services/traced_assertions.h"
+#include "device/services/traces.h"
 #include "device/tensor/storage.h"
 #include "engine/compiled_call/compiled_graph.h"
 #include "engine/lower/control_flow.h"

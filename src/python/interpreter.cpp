@@ -18,12 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "device/services/foreign_trace.h"
-#include "device/services/interrupt.h"
-#include "device/services/location.h"
-#include "device/services/messages.h"
-#include "device/services/subclass.h"
-#include "device/services/traced_assertions.h"
+#include "device/services/python_hooks.h"
+#include "device/services/traces.h"
 #include "device/start/eager.h"
 #include "device/start/iterations.h"
 #include "engine/executable/progress.h"

@@ -6,7 +6,7 @@
 #include <shared_mutex>
 #include <utility>
 
-#include "file/crc32.h"
+#include "file/archive.h"
 #include "runner/plugin.h"
 
 namespace torch_pjrt {

@@ -3,8 +3,7 @@
 
 #include <utility>
 
-#include "file/element.h"
-#include "file/safetensors.h"
+#include "file/tensors.h"
 
 namespace tpjrt::runner {
 namespace {

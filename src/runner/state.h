@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "file/safetensors.h"
+#include "file/tensors.h"
 #include "pjrt/client.h"
 #include "runner/signature.h"
 #include "runner/tensor.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "file/error.h"
-#include "file/npy.h"
+#include "file/tensors.h"
 
 namespace tpjrt::runner {
 namespace {

@@ -1,4 +1,5 @@
-// Altered files: an error or what was there, never a crash. TORCH_PJRT_TEST_FUZZ says how many; by default as many as a second takes.
+// Altered files: an error or what was there, never a crash. TORCH_PJRT_TEST_FUZZ says how many; by default as many as a
+// second takes.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -6,8 +7,7 @@
 
 #include "file/archive.h"
 #include "file/json.h"
-#include "file/npy.h"
-#include "file/safetensors.h"
+#include "file/tensors.h"
 #include "written.h"
 
 namespace tpjrt::file {

@@ -3,8 +3,7 @@
 
 #include <array>
 
-#include "file/npy.h"
-#include "file/safetensors.h"
+#include "file/tensors.h"
 #include "written.h"
 
 namespace tpjrt::file {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "file/archive.h"
-#include "file/crc32.h"
 
 namespace tpjrt::file::test {
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "graph/errors.h"
-#include "graph/fingerprint/parts.h"
 #include "graph/fingerprint/walk.h"
 #include "recording.h"
 

@@ -1,5 +1,5 @@
 // Which pending graphs start although nobody reads them.
-#include "graph/pending.h"
+#include "graph/node.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Modules that the tests of the builder compile and run.
 #include "modules.h"
 
-#include "hlo/attribute.h"
+#include "hlo/type.h"
 
 #include <limits>
 

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "hlo/attribute.h"
+#include "hlo/type.h"
 #include "modules.h"
 
 namespace tpjrt::hlo::test {

@@ -1,5 +1,5 @@
 // The host memory that a process may use, from files in a folder that replaces "/".
-#include "pjrt/host_memory.h"
+#include "pjrt/buffer.h"
 
 #include <gtest/gtest.h>
 

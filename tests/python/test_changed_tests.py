@@ -26,14 +26,14 @@ def test_the_nearest_come_first(changed_tests) -> None:
     assert files("tests/jax/test_views.py") == ["tests/jax/test_views.py"]
     assert files("src/disk/disk_cache.cpp")[0] == "tests/disk/test_disk_cache.py"
     assert "tests/engine/executable/test_program_cache.py" in files("src/engine/executable/program.cpp")
-    assert "tests/engine/run/test_sync.py" in files("src/engine/run/transfer.cpp")
+    assert "tests/engine/run/test_sync.py" in files("src/engine/run/lazy_engine.cpp")
     assert "tests/ops/test_layouts.py" in files("tests/ops/layouts.py"), "which imports it"
     assert "tests/capture/test_state.py" in files("python/torch_pjrt/capture/step.py")
-    assert files("tests/ops/test_edges.py", "src/ops/reduction/scan.cpp")[0] == "tests/ops/test_edges.py"
+    assert files("tests/ops/test_edges.py", "src/ops/reduction/reduction.cpp")[0] == "tests/ops/test_edges.py"
 
 
 def test_of_an_ops_file_its_ops(changed_tests) -> None:
-    files, ops = changed_tests.find([Path("src/ops/reduction/scan.cpp")])
+    files, ops = changed_tests.find([Path("src/ops/reduction/reduction.cpp")])
     assert {"cumsum", "cummax"} <= set(ops)
     assert "tests/ops/test_opinfo.py" not in files, "where only these ops are chosen"
     assert "tests/ops/reduction/test_sums.py" in files

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "../file/written.h"
-#include "file/safetensors.h"
+#include "file/tensors.h"
 
 namespace tpjrt::runner::test {
 

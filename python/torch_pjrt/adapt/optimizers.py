@@ -40,7 +40,7 @@ def make_momentum(optimizer: torch.optim.SGD) -> None:
 
 
 def begin(optimizer: torch.optim.Optimizer) -> None:
-    """Begins a step; first state is data, not calls of the step (``src/device/start/optimizer_step.cpp``)."""
+    """Begins a step; first state is data, not calls of the step (``src/device/start/iterations.cpp``)."""
     first = not optimizer.state
     _C.begin_optimizer_step(first)
     if first and type(optimizer) is torch.optim.SGD:

@@ -1,4 +1,4 @@
-"""Steps of optimizers with ``fused=True``, each one node (``device/override/fused_optimizers.cpp``), decomposed here.
+"""Steps of optimizers with ``fused=True``, each one node (``device/override/optimizers.cpp``), decomposed here.
 
 They compute as the CPU's fused kernels do: 8- and 16-bit floats in float32, and no update where ``found_inf`` is 1.
 Gradients are divided by the scale if there is one. Hyperparameters are float64 tensors without dimensions, so that a

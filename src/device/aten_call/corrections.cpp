@@ -1,5 +1,5 @@
 // Corrections where PyTorch's Meta kernels differ from the CPU's kernels, which are the reference for results.
-#include "device/aten_call/corrections.h"
+#include "device/aten_call/meta.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_permuted.h>
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "device/aten_call/shape_functions.h"
+#include "device/aten_call/shapes.h"
 
 namespace tpjrt::device {
 

@@ -1,4 +1,9 @@
 // Outlines: the types of a call's results, and whether its arguments are valid, from PyTorch's own shape functions.
+//
+// Trials: the CPU's kernel is called on small tensors, because it alone knows which calls it refuses where Meta
+// accepts everything.
+//
+// Corrections where Meta kernels differ from the CPU's kernels: in strides above all, in places in dtypes and sizes.
 #pragma once
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -6,10 +11,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ArrayRef.h>
 
 #include <vector>
 
-#include "device/aten_call/stack.h"
+#include "device/aten_call/arguments.h"
 #include "graph/scalar_value.h"
 #include "graph/signature.h"
 
@@ -54,5 +60,20 @@ class BelowEverything {
   c10::impl::ExcludeDispatchKeyGuard above_;
   at::impl::TorchFunctionDisabledState torch_function_;
 };
+
+// Both functions throw an error that the CPU's kernel raises for the call but not for a harmless variant of it. They
+// return silently if the kernel can't be tried on tensors of ones.
+
+// In the harmless variant, the mutated arguments have the dtypes `written`, which are those of the functional op's
+// results.
+void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+                      c10::ArrayRef<c10::ScalarType> written);
+
+// In the harmless variant, these numbers are 1.
+void check_scalars(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,
+                   c10::ArrayRef<uint32_t> fitted);
+
+// Replaces Meta's results by the CPU's. Only ops in the table of corrections.cpp are changed.
+void correct(const graph::Signature& signature, Outline& outline);
 
 }  // namespace tpjrt::device

@@ -8,9 +8,8 @@
 #include <stdexcept>
 
 #include "device/aten_call/meta.h"
-#include "device/aten_call/trial.h"
 #include "device/services/engine.h"
-#include "device/services/location.h"
+#include "device/services/python_hooks.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 

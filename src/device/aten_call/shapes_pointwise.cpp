@@ -4,7 +4,7 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/result_type.h>
 
-#include "device/aten_call/shape_functions.h"
+#include "device/aten_call/shapes.h"
 
 namespace tpjrt::device {
 

@@ -1,20 +1,25 @@
-// The collectives' schemas, their Meta kernels, and calls of them.
+// The collectives' schemas, their Meta kernels, and calls of them. The product of a PREMUL_SUM, before the sum. Checks
+// whether there is one value to read, and throws the error if there isn't.
 #include "device/collectives/collectives.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/mul.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <memory>
 #include <utility>
 
+#include "device/services/engine.h"
 #include "device/tensor/allocator.h"
 #include "device/tensor/storage.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::device::world {
+
 namespace {
 
 using c10::IntArrayRef;
@@ -135,6 +140,31 @@ at::Tensor per_rank(std::vector<int64_t> values) {
 at::Tensor promised_equal(const at::Tensor& input) {
   static const auto op = schema("pjrt_world::promised_equal").typed<at::Tensor(const at::Tensor&)>();
   return op.call(plain(input));
+}
+
+at::Tensor premultiplied(const at::Tensor& input, const c10d::ReduceOp& op) {
+  if (op != c10d::ReduceOp::PREMUL_SUM) return input;
+  TORCH_CHECK_TYPE(at::isFloatingType(input.scalar_type()) || at::isComplexType(input.scalar_type()),
+                   "PREMUL_SUM takes tensors of floating point, and got one of ", input.scalar_type(),
+                   "; multiply by the factor, and take ReduceOp.SUM");
+  const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(factor, "PREMUL_SUM without a factor; make it with torch.distributed._make_nccl_premul_sum");
+  if (!factor->tensor_factor.defined()) return at::mul(input, factor->double_factor);
+  return at::mul(input, factor->tensor_factor).to(input.scalar_type());
+}
+
+c10d::ReduceOp after_factor(const c10d::ReduceOp& op) {
+  return op == c10d::ReduceOp::PREMUL_SUM ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op;
+}
+
+bool has_one_value(const graph::Value& leaf) { return !graph::in_world() || engine().is_same_on_all_ranks(leaf); }
+
+void check_one_value(const graph::Value& leaf, const char* what) {
+  TORCH_CHECK(
+      has_one_value(leaf), what, ": the ", graph::world_size().load(),
+      " ranks of this world have values of their own, and Python runs once for all of them. Reduce it first, as "
+      "full_tensor() of a DTensor or torch.distributed.all_reduce do; torch_pjrt.distributed.rank_values(x) "
+      "lists each rank's, and print(x) shows the first rank's");
 }
 
 }  // namespace tpjrt::device::world

@@ -1,13 +1,25 @@
 // Collectives among the ranks of a world, recorded as ops (Note [World], graph/world/world.h).
 //
 // Each returns a new tensor. `groups`: the ranks that take part. All functions may be called from any thread.
+//
+// PREMUL_SUM, a sum with a factor, with which FSDP2 divides gradients (set_gradient_divide_factor). Neither gloo nor
+// XLA has it.
+//
+// Reading in a world, where a tensor has a value for each rank and the host needs one (Note [Replication analysis],
+// replication.h).
+//
+// Every function that copies a tensor's values to the host calls these, so a program sees one rank's values only if
+// it names the rank (values_of_rank).
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "graph/node.h"
 
 namespace tpjrt::device::world {
 
@@ -36,5 +48,16 @@ at::Tensor promised_equal(const at::Tensor& input);
 
 // Registers these as the functional collectives (_c10d_functional::*) of the device's tensors.
 void take_functional_collectives();
+
+// Returns `input` times the factor of a PREMUL_SUM, as a new tensor; `input` itself for other reductions. Throws for
+// a dtype that NCCL refuses as well.
+at::Tensor premultiplied(const at::Tensor& input, const c10d::ReduceOp& op);
+// Returns the reduction of premultiplied operands.
+c10d::ReduceOp after_factor(const c10d::ReduceOp& op);
+
+// Returns whether the ranks' values of a leaf are known to be equal. True outside of a world.
+bool has_one_value(const graph::Value& leaf);
+// Throws unless has_one_value. `what`: the reader, for the error.
+void check_one_value(const graph::Value& leaf, const char* what);
 
 }  // namespace tpjrt::device::world

@@ -13,17 +13,15 @@
 #include <c10/core/Scalar.h>
 
 #include "device/aten_call/meta.h"
-#include "device/collectives/reading.h"
+#include "device/collectives/collectives.h"
 #include "device/host/host.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"
-#include "device/services/traced_assertions.h"
+#include "device/services/traces.h"
 #include "device/start/eager.h"
-#include "device/start/eager_fast_path.h"
 #include "device/start/iterations.h"
 #include "device/tensor/access.h"
-#include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {

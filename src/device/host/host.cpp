@@ -1,4 +1,4 @@
-// Runs an op on the host, and moves whole tensors between host and device.
+// Runs an op on the host, and moves whole tensors between host and device. The process's list of assertions.
 #include "device/host/host.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -6,20 +6,25 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
 #include "device/aten_call/meta.h"
-#include "device/collectives/reading.h"
-#include "device/host/assertions.h"
+#include "device/collectives/collectives.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
-#include "device/services/location.h"
 #include "device/services/modes.h"
-#include "device/start/eager_fast_path.h"
+#include "device/services/python_hooks.h"
+#include "device/start/eager.h"
 #include "device/tensor/access.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
+
 namespace {
 
 std::string at_line(const Location& location) {
@@ -312,6 +317,39 @@ at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device) {
   std::lock_guard lock(graph::graph_lock());
   storage_of(result)->slot.bind(std::move(leaf));
   return result;
+}
+
+namespace {
+
+std::mutex assertions_lock;
+std::atomic<bool> any_assertion = false;
+
+std::vector<at::Tensor>& assertions() {
+  static auto* const made = new std::vector<at::Tensor>;
+  return *made;
+}
+
+}  // namespace
+
+void add_assertion(at::Tensor asserted) {
+  const std::lock_guard guard(assertions_lock);
+  assertions().push_back(std::move(asserted));
+  any_assertion = true;
+}
+
+std::vector<at::Tensor> pending_assertions() {
+  if (!any_assertion) return {};
+  std::vector<at::Tensor> all, pending;  // freed after the locks
+  const std::lock_guard guard(assertions_lock);
+  std::swap(all, assertions());
+  {
+    const std::lock_guard graph_guard(graph::graph_lock());
+    std::copy_if(all.begin(), all.end(), std::back_inserter(pending),
+                 [](const at::Tensor& asserted) { return !storage_of(asserted)->slot.value().is_leaf(); });
+  }
+  assertions() = pending;
+  any_assertion = !pending.empty();
+  return pending;
 }
 
 }  // namespace tpjrt::device

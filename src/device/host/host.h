@@ -2,6 +2,12 @@
 //
 // This is never silent. Each case is counted by op, is warned of once with the user's line if it costs more than the
 // cut of the graph, and is an error under TORCH_PJRT_STRICT=1.
+//
+// The user's assertions (_assert_async) that no read has checked yet.
+//
+// An assertion is recorded as an op whose result no other op needs, so it would never be computed. The results are
+// therefore kept here, and the next read computes them along with its own value: an assertion cuts no graph, and
+// raises at that read if it does not hold.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +15,7 @@
 
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "device/aten_call/operator.h"
 #include "graph/node.h"
@@ -47,5 +54,10 @@ at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
 // Called for each call that ran on the host, in the thread that made it. Installed by the engine.
 using HostListener = void (*)(const std::string& op, const char* reason);
 void install_host_listener(HostListener listener);
+
+// Adds `asserted`, the result of _functional_assert_async.
+void add_assertion(at::Tensor asserted);
+// Returns the assertions that are not computed yet, and forgets the others.
+std::vector<at::Tensor> pending_assertions();
 
 }  // namespace tpjrt::device

@@ -8,9 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "device/services/interrupt.h"
-#include "device/services/location.h"
-#include "device/services/messages.h"
+#include "device/services/python_hooks.h"
 
 namespace tpjrt::device {
 namespace {

@@ -1,4 +1,7 @@
 // The collectives, each with the tensors that it reads and writes.
+//
+// DDP's timings of a step, for the logger of devices that register a timer. They are the times of the calls on the
+// host, because a tensor of the device is computed when its collective reads it.
 #include "device/host/process_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -6,14 +9,17 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "device/collectives/premultiplied.h"
+#include "device/collectives/collectives.h"
 #include "device/host/host.h"
 #include "device/host/late_ranks.h"
 #include "device/services/counters.h"
@@ -21,6 +27,7 @@
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
+
 namespace {
 
 using c10d::Backend;
@@ -399,3 +406,24 @@ c10::intrusive_ptr<Backend> host_of(const c10::intrusive_ptr<Backend>& backend) 
 }
 
 }  // namespace tpjrt::device
+
+namespace c10d {
+
+namespace {
+
+class PjrtTimer final : public Timer {
+ public:
+  explicit PjrtTimer(c10::Device) {}
+
+  std::optional<int64_t> measureDifference(Event start, Event end) override {
+    const auto from = getTimestamp(start), to = getTimestamp(end);
+    if (!from || !to || *to < *from) return std::nullopt;  // not recorded in this step, as in no_sync()
+    return *to - *from;
+  }
+};
+
+C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kPrivateUse1, PjrtTimer)
+
+}  // namespace
+
+}  // namespace c10d

@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "device/host/assertions.h"
+#include "device/host/host.h"
 #include "device/services/modes.h"
-#include "device/services/traced_assertions.h"
+#include "device/services/traces.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {

@@ -9,7 +9,7 @@
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
-#include "device/services/subclass.h"
+#include "device/services/python_hooks.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {

@@ -8,7 +8,7 @@
 //
 // A captured step is one program of all processes, including its collectives: it is read only from outside. All
 // processes must capture the same step, which is compared before it first runs
-// (engine/compiled_call/compile_trace.cpp).
+// (engine/compiled_call/compiled_graph.cpp).
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

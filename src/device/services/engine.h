@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/pending.h"
+#include "graph/node.h"
 
 namespace tpjrt::device {
 

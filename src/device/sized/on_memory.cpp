@@ -1,7 +1,7 @@
 // Calls PyTorch's kernels on the device's own memory, for ops whose results' sizes depend on data.
 #include <algorithm>
 
-#include "device/aten_call/stack.h"
+#include "device/aten_call/arguments.h"
 #include "device/host/host.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"

@@ -22,7 +22,6 @@
 #include <unordered_map>
 
 #include "device/services/modes.h"
-#include "device/sized/runs.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 

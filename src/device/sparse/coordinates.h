@@ -1,9 +1,13 @@
 // Index helpers of the COO kernels, all in ops on the device.
+//
+// The elements of a strided matrix where a sparse one has some (Note [Elements that are looked at]).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
+
+#include "device/sparse/product.h"
 
 namespace tpjrt::device {
 
@@ -40,5 +44,12 @@ at::Tensor& written(at::Tensor& out, const at::Tensor& result);
 // Turns `sparse` into a COO tensor of `sizes` with these indices and values.
 void become(const at::Tensor& sparse, c10::IntArrayRef sizes, const at::Tensor& indices, const at::Tensor& values,
             bool is_coalesced);
+
+// Returns the elements (nnz), or blocks (nnz, height, width) like `parts.values`, in the dtype of `matrix`, which has
+// two dimensions.
+at::Tensor elements_at(const at::Tensor& matrix, const Parts& parts, c10::Layout layout);
+
+// Returns whether both are known to have the same values. Returns false if that takes long to decide.
+bool are_same(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace tpjrt::device

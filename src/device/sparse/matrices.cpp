@@ -18,7 +18,6 @@
 
 #include <algorithm>
 
-#include "device/sized/runs.h"
 #include "device/sized/sized.h"
 #include "device/sparse/coordinates.h"
 #include "device/sparse/product.h"

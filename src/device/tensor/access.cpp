@@ -1,15 +1,22 @@
-// View and write nodes: how a tensor that differs from its storage's form reads and changes the storage's value.
+// View and write nodes: how a tensor that differs from its storage's form reads and changes the storage's value. The
+// set of storages that a seal covers.
 #include "device/tensor/access.h"
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
-#include "graph/box.h"
+#include "device/services/traces.h"
+#include "device/tensor/allocator.h"
+#include "device/tensor/storage.h"
 #include "graph/signature.h"
+#include "graph/type.h"
 
 namespace tpjrt::device {
+
 namespace {
 
 using graph::Parameter;
@@ -286,6 +293,45 @@ std::vector<int64_t> shared_dims(const at::Tensor& tensor) {
 at::Tensor one_of(at::Tensor tensor, const std::vector<int64_t>& dims) {
   for (const int64_t dim : dims) tensor = tensor.narrow(dim, 0, 1);
   return tensor;
+}
+
+namespace {
+thread_local std::shared_ptr<Seal> sealed;
+}
+
+Seal::Seal() : newest_(reinterpret_cast<uintptr_t>(next_address(0).get())) {
+  std::lock_guard lock(graph::graph_lock());
+  std::unordered_set<const graph::Component*> seen;
+  graph::StorageSlot::for_each_pending([&](const graph::Value& value) {
+    const graph::Component* component = graph::Component::root(value.node->component.get());
+    if (!seen.insert(component).second) return true;
+    const graph::Link& ring = component->slots;
+    for (const graph::Link* link = ring.next; link != &ring; link = link->next) {
+      pending_.insert(static_cast<const graph::StorageSlot*>(link));
+    }
+    return true;
+  });
+}
+
+bool Seal::covers(const at::Tensor& tensor) const {
+  const LazyStorage* storage = storage_of(tensor);
+  if (reinterpret_cast<uintptr_t>(storage->data()) > newest_) return false;
+  std::lock_guard lock(graph::graph_lock());
+  return storage->slot.value() && !pending_.contains(&storage->slot);
+}
+
+const std::shared_ptr<Seal>& seal() { return sealed; }
+void set_seal(std::shared_ptr<Seal> seal) { sealed = std::move(seal); }
+
+void ask_before_write(const at::Tensor& written, const char* op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !graph::in_world() || !is_pjrt(written) || !storage_of(written)->whole, op,
+      ": writes to x.narrow(dim, start, n), whose start differs by rank. It is a copy in a world in one process, and x "
+      "would not change. Write x itself, as in x.index_copy_(dim, start + torch.arange(n, device=\"pjrt\"), values), "
+      "x.index_add_ or x.index_fill_; or clone() the part, and change the clone");
+  const std::shared_ptr<Seal> held = sealed;
+  if (held && foreign_trace().before_write && is_pjrt(written) && held->covers(written))
+    foreign_trace().before_write(written, op);
 }
 
 }  // namespace tpjrt::device

@@ -3,23 +3,46 @@
 //
 // Arguments are bound according to where their memory is (Note [Bound memory]). Arguments whose storage the trace
 // changed are updated in place. Results alias arguments and each other exactly as they did in the trace (Returned).
+//
+// The random keys of a compiled graph, drawn anew in every call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "engine/compiled_call/bound_argument.h"
-#include "engine/compiled_call/random_keys.h"
 #include "engine/compiled_call/returned.h"
 #include "engine/compiled_call/trace.h"
 #include "engine/memory/bound_flattened_state.h"
 #include "engine/session/launch.h"
+#include "graph/scalar_value.h"
 
 namespace tpjrt::engine {
+
+// Draws that share a key in the trace share one in each call, so that an activation checkpoint repeats its draws.
+class RandomKeys {
+ public:
+  // `numbers`: the trace's scalars. Keys come from the default generator of `device`, or of `computing` for results on
+  // our own device.
+  RandomKeys(const std::vector<graph::ScalarValue>& scalars, c10::Device device, c10::DeviceIndex computing);
+
+  bool empty() const { return keys_.empty(); }
+  void draw(std::vector<graph::ScalarValue>& scalars) const;
+
+ private:
+  struct Key {               // two of the scalars
+    uint32_t number, first;  // equals the key at `first`
+  };
+  std::vector<Key> keys_;
+  c10::Device device_;
+  c10::DeviceIndex computing_;
+};
 
 class CompiledGraph {
  public:
@@ -36,8 +59,8 @@ class CompiledGraph {
   const std::vector<uint32_t>& mutated() const { return mutated_; }  // indices of the updated arguments
 
  private:
-  // Finds where each argument of the program comes from and where its results go (compile_trace.cpp). `new_values`: for
-  // each argument of the call the result that is its new value, or -1.
+  // Finds where each argument of the program comes from and where its results go (compiled_graph.cpp). `new_values`:
+  // for each argument of the call the result that is its new value, or -1.
   void bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values);
 
   void ready(CallState& call);

@@ -9,7 +9,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/memory/device_data.h"
-#include "engine/memory/outside_memory.h"
+#include "engine/memory/host_memory.h"
 
 namespace tpjrt::engine {
 

@@ -12,7 +12,7 @@
 
 #include "engine/compiled_call/bound_argument.h"
 #include "engine/compiled_call/trace.h"
-#include "engine/memory/supplied_result.h"
+#include "engine/memory/host_memory.h"
 
 namespace tpjrt::engine {
 

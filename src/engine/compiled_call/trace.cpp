@@ -10,7 +10,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/memory/cuda.h"
-#include "engine/memory/outside_memory.h"
+#include "engine/memory/host_memory.h"
 #include "engine/session/session.h"
 
 namespace tpjrt::engine {

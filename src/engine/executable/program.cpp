@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "device/start/optimizer_step.h"
+#include "device/start/iterations.h"
 
 namespace tpjrt::engine {
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/executable/collectives.h"
+#include "engine/executable/compiler.h"
 #include "engine/lower/module/scalar_slot.h"
 #include "engine/lower/module/sources.h"
 #include "graph/fingerprint/walk.h"
@@ -26,7 +26,7 @@
 
 namespace tpjrt::engine {
 
-struct LargestResult;  // engine/session/out_of_memory.h
+struct LargestResult;  // engine/session/failures.h
 
 struct Program {
   // Returns a program without an executable, which stands for an interpreted graph (Note [Tiers]).

@@ -1,10 +1,13 @@
 // The log behind torch_pjrt.explain(): every run of a graph and every call on the host while somebody listens.
 //
 // Without a listener it costs one atomic load. Thread-safe.
+//
+// Counters of the engine's work, for torch_pjrt.metrics(). Thread-safe.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,7 +15,8 @@
 #include <variant>
 #include <vector>
 
-#include "device/services/location.h"
+#include "device/services/python_hooks.h"
+#include "engine/executable/compiler.h"
 #include "engine/log/description.h"
 #include "engine/tier/cost.h"
 
@@ -70,5 +74,31 @@ class RunLog {
   std::vector<LogEntry> entries_;
   std::unordered_map<uint64_t, Making> making_;  // by serial: programs that have not run yet
 };
+
+struct Metrics {
+  std::atomic<uint64_t> graphs_compiled{0}, graphs_loaded_from_disk{0}, executions{0};
+  std::atomic<uint64_t> graphs_interpreted{0}, nodes_executed{0};
+  std::atomic<uint64_t> calls_on_host{0};  // among them, those that replaced programs
+  std::atomic<int64_t> compile_ns{0}, prepare_ns{0}, execute_ns{0};
+
+  // Adds a world program's collectives.
+  void count(const Collectives& collectives);
+  Collectives collectives() const;
+
+  void count_sync(const char* cause);
+  std::map<std::string, uint64_t> syncs_by_cause() const;
+  uint64_t syncs() const;
+  void reset();
+
+ private:
+  mutable std::mutex lock_;
+  std::map<std::string, uint64_t, std::less<>> causes_;
+  Collectives collectives_;
+};
+
+// Returns the steady clock's time.
+int64_t now_ns();
+// Returns this process's CPU time, summed over all processors.
+int64_t process_cpu_ns();
 
 }  // namespace tpjrt::engine

@@ -8,14 +8,14 @@
 #include <optional>
 #include <sstream>
 
+#include "device/aten_call/arguments.h"
 #include "device/aten_call/meta.h"
-#include "device/aten_call/stack.h"
 #include "graph/functional_variant.h"
-#include "hlo/attribute.h"
+#include "hlo/type.h"
 #include "kernels/cpu/aten_call.h"
-#include "kernels/host/arguments.h"
 #include "kernels/host/draws.h"
-#include "ops/claims/machine.h"
+#include "kernels/host/host_kernel.h"
+#include "ops/claims/claims.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::engine {

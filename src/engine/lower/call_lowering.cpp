@@ -7,9 +7,8 @@
 #include <unordered_map>
 
 #include "device/aten_call/meta.h"
-#include "device/aten_call/trial.h"
-#include "device/services/interrupt.h"
 #include "device/services/modes.h"
+#include "device/services/python_hooks.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/lower/aten_call.h"

@@ -47,7 +47,7 @@ struct CallLowering {
   Control control = Control::kNone;
   std::vector<Subgraph> regions;
   std::shared_ptr<const GroupBody> group;  // a named group of calls (engine/lower/group.h); null: not one
-  // A function given as StableHLO (engine/lower/foreign_call.h): its name and the text that contains it.
+  // A function given as StableHLO (engine/lower/foreign_module.h): its name and the text that contains it.
   std::string function, functions;
   bool by_aten = false;  // a PyTorch CPU kernel (engine/lower/aten_call.h)
 };

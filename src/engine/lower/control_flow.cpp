@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "device/services/location.h"
+#include "device/services/python_hooks.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/lower/emit_call.h"
 #include "engine/lower/group.h"
-#include "graph/order.h"
+#include "graph/node.h"
 
 namespace tpjrt::engine {
 namespace {

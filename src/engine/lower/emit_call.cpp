@@ -6,10 +6,10 @@
 #include "engine/lower/call_lowering.h"
 #include "engine/lower/control_flow.h"
 #include "engine/lower/emit_composite.h"
-#include "engine/lower/foreign_call.h"
+#include "engine/lower/foreign_module.h"
 #include "engine/lower/group.h"
 #include "graph/errors.h"
-#include "graph/order.h"
+#include "graph/node.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -5,12 +5,12 @@
 #include <set>
 #include <tuple>
 
-#include "device/services/location.h"
+#include "device/services/python_hooks.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/lower/emit_composite.h"
-#include "graph/world/collective.h"
-#include "hlo/attribute.h"
+#include "graph/world/world.h"
+#include "hlo/type.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/memory/cuda.h"
-#include "engine/memory/outside_memory.h"
+#include "engine/memory/host_memory.h"
 
 namespace tpjrt::engine {
 

@@ -1,4 +1,4 @@
-// Runs single calls while they are recorded (Note [Eager fast path], device/start/eager_fast_path.h).
+// Runs single calls while they are recorded (Note [Eager fast path], device/start/eager.h).
 #include <ATen/Context.h>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "device/aten_call/meta.h"
-#include "device/services/interrupt.h"
 #include "device/services/modes.h"
+#include "device/services/python_hooks.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
-#include "engine/memory/outside_memory.h"
+#include "engine/run/interpret.h"
 #include "engine/run/kernel/kernel_call.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/run/plain.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {

@@ -12,8 +12,8 @@
 #include "engine/run/kernel/kernel_call.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
+#include "engine/tier/graph_keys.h"
 #include "engine/tier/policy.h"
-#include "engine/tier/shape_keys.h"
 
 namespace tpjrt::engine {
 

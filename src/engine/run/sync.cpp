@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "device/services/foreign_trace.h"
+#include "device/services/traces.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/device_data.h"
 #include "engine/replication/replication.h"
-#include "engine/run/calls_plan.h"
+#include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/errors.h"
 #include "graph/world/world.h"

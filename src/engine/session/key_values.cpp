@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "device/host/late_ranks.h"
-#include "device/services/interrupt.h"
-#include "pjrt/api/error.h"
+#include "device/services/python_hooks.h"
+#include "pjrt/api/api.h"
 
 namespace tpjrt::engine {
 namespace {

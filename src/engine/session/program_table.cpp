@@ -1,7 +1,7 @@
 // Makes programs from walks.
 #include "engine/session/program_table.h"
 
-#include "engine/session/out_of_memory.h"
+#include "engine/session/failures.h"
 
 #include <algorithm>
 #include <mutex>
@@ -10,11 +10,9 @@
 #include <utility>
 
 #include "engine/lower/module/emit_program.h"
-#include "engine/memory/mappings.h"
-#include "engine/session/refusal.h"
+#include "engine/memory/host_memory.h"
 #include "engine/session/session.h"
 #include "graph/print.h"
-#include "graph/world/collective.h"
 #include "graph/world/world.h"
 #include "hlo/builder.h"
 #include "kernels/claiming.h"

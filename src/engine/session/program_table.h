@@ -11,7 +11,7 @@
 
 #include "engine/executable/background.h"
 #include "engine/executable/program.h"
-#include "ops/rule/target.h"
+#include "ops/rule/backend_lowerings.h"
 
 namespace tpjrt::engine {
 

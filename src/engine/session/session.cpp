@@ -14,18 +14,18 @@
 #include <thread>
 
 #include "device/backend/accelerator.h"
-#include "device/services/interrupt.h"
+#include "device/services/python_hooks.h"
 #include "device/start/eager.h"
-#include "engine/executable/interruptible.h"
-#include "engine/executable/unfinished.h"
+#include "engine/executable/background.h"
+#include "engine/executable/progress.h"
 #include "engine/session/key_values.h"
-#include "graph/precision.h"
+#include "graph/signature.h"
 #include "graph/world/world.h"
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
-#include "ops/contraction/correlation.h"
-#include "pjrt/api/fork.h"
-#include "pjrt/host_memory.h"
+#include "ops/contraction/contraction.h"
+#include "pjrt/api/api.h"
+#include "pjrt/buffer.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -48,7 +48,7 @@ void set_interprets_growing(bool value);
 bool stays_in_one_tier();
 
 struct PendingCompile;  // engine/session/program_table.h
-struct CallsPlan;       // engine/run/calls_plan.h
+struct CallsPlan;       // engine/run/interpret.h
 
 // The profile of a graph that has no program.
 struct GraphProfile {

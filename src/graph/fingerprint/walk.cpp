@@ -1,4 +1,4 @@
-// Walks components: the hot half of a sync.
+// Walks components: the hot half of a sync. Walks the parts of a graph.
 #include "graph/fingerprint/walk.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "graph/errors.h"
 
 namespace tpjrt::graph {
+
 namespace {
 
 // The lowest two bits of a fingerprint word are its kind, so that different graphs never give the same words.
@@ -264,6 +265,34 @@ void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates
     out.leaves.push_back(make_leaf(results[result].type(), nullptr));
   }
   finish(out);
+}
+
+std::vector<const Node*> in_recording_order(const Walk& walk) {
+  std::vector<const Node*> nodes(walk.nodes.begin(), walk.nodes.end());
+  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
+  return nodes;
+}
+
+Parts::Parts(const Walk& walk, const PartOfNode& part)
+    : needed_(*std::max_element(part.begin(), part.end()) + 1), results_(walk.results) {
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    part_of_.emplace(walk.nodes[i]->id, part[i]);
+    for (const Value& operand : walk.nodes[i]->operands) {
+      if (operand.is_leaf()) continue;
+      const uint32_t from = part[operand.node->local];
+      if (from < part[i]) needed_[from].push_back(operand);
+    }
+  }
+}
+
+void Parts::walk(uint32_t part, Walk& out) {
+  walk_some(
+      results_,
+      [&](const Node& node) {
+        const auto it = part_of_.find(node.id);
+        return it != part_of_.end() && it->second == part;
+      },
+      std::exchange(needed_[part], {}), out);
 }
 
 }  // namespace tpjrt::graph

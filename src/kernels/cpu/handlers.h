@@ -30,7 +30,7 @@ XLA_FFI_Error* convolution(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* convolution_of_input(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* convolution_of_weight(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* frozen_convolution(XLA_FFI_CallFrame* frame);  // frozen_convolution.cpp
-// normalization.cpp
+// rows.cpp
 XLA_FFI_Error* batch_norm(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* batch_norm_backward(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* write(XLA_FFI_CallFrame* frame);   // write.cpp

@@ -1,5 +1,5 @@
 // Corrected calls: remainders of large quotients, embedding bags, products of float8.
-#include "kernels/host/corrected.h"
+#include "kernels/host/host_kernel.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_embedding_bag.h>
@@ -18,8 +18,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-
-#include "kernels/host/arguments.h"
 
 namespace tpjrt::kernels {
 namespace {

@@ -11,7 +11,7 @@ HostKernel own_draw(const graph::Signature& signature);
 
 // Returns a draw by PyTorch's kernel from a generator seeded with the key: poisson, binomial, gamma, Dirichlet and
 // permutations. Programs on the CPU call the same functions; other devices draw other numbers
-// (ops/creation/rejection.cpp). Returns null for any other call.
+// (ops/creation/draw.cpp). Returns null for any other call.
 HostKernel pytorch_draw(const graph::Signature& signature);
 
 }  // namespace tpjrt::kernels

@@ -19,8 +19,6 @@
 #include <string_view>
 #include <tuple>
 
-#include "kernels/host/arguments.h"
-#include "kernels/host/corrected.h"
 #include "kernels/host/draws.h"
 #include "kernels/host/random.h"
 

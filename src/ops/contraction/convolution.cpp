@@ -2,11 +2,11 @@
 //
 // All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
 // gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
-// the first and the third. The platform chooses what executes them: ops/contraction/correlation.h.
+// the first and the third. The platform chooses what executes them: ops/contraction/contraction.h.
 #include <algorithm>
 
 #include "graph/errors.h"
-#include "ops/contraction/correlation.h"
+#include "ops/contraction/contraction.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/rules.h"
 

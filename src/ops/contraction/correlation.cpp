@@ -1,5 +1,5 @@
 // One stablehlo.convolution for each of the two contractions.
-#include "ops/contraction/correlation.h"
+#include "ops/contraction/contraction.h"
 
 #include <utility>
 

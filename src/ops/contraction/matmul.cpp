@@ -2,7 +2,7 @@
 //
 // Half types are multiplied with f32 accumulation and rounded once, after alpha, beta and the added tensor, as on the
 // CPU. alpha and beta are pinned: programs don't vary them, and most are 0 or 1, which cost nothing then.
-#include "ops/contraction/product.h"
+#include "ops/contraction/contraction.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/precision.h"
 #include "ops/rule/rules.h"

@@ -9,7 +9,7 @@
 #include "ops/movement/order.h"
 #include "ops/reduction/search.h"
 #include "ops/rule/expression.h"
-#include "ops/rule/limits.h"
+#include "ops/rule/precision.h"
 
 namespace tpjrt::ops {
 

@@ -292,7 +292,7 @@ Values linalg_solve_ex(Emit& e, const Call& c) {
           shaped_as(e, info_of(e, made.lu), c, 3)};
 }
 
-// Returns the factors that a determinant returns along with it: see device/override/determinant.cpp.
+// Returns the factors that a determinant returns along with it: see device/override/linalg.cpp.
 Factors factors_of_determinant(Emit& e, const Value& a) {
   return factors_of_tensor(e, hlo::is_complex(a.element()) ? a : matrices::transposed(e, a));
 }

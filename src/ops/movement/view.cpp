@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/box.h"
+#include "graph/type.h"
 #include "ops/movement/scatter.h"
 #include "ops/movement/strided_write.h"
 #include "ops/rule/dims.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "ops/pointwise/pointwise.h"
-#include "ops/rule/rows.h"
+#include "ops/rule/by_aten.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {

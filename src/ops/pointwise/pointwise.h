@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "ops/rule/call.h"
 #include "ops/rule/expression.h"
-#include "ops/rule/promotion.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -74,9 +74,9 @@ Value any(const Expression& p);
 // One function for each file.
 void add_unary_rules(RuleTable& rules);       // pointwise_unary.cpp
 void add_arithmetic_rules(RuleTable& rules);  // pointwise_arithmetic.cpp
-void add_division_rules(RuleTable& rules);    // pointwise_division.cpp
+void add_division_rules(RuleTable& rules);    // pointwise_arithmetic.cpp
 void add_comparison_rules(RuleTable& rules);  // pointwise_comparison.cpp
-void add_bitwise_rules(RuleTable& rules);     // pointwise_bitwise.cpp
-void add_conversion_rules(RuleTable& rules);  // pointwise_conversion.cpp
+void add_bitwise_rules(RuleTable& rules);     // pointwise_comparison.cpp
+void add_conversion_rules(RuleTable& rules);  // pointwise_comparison.cpp
 
 }  // namespace tpjrt::ops

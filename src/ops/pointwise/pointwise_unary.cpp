@@ -4,7 +4,7 @@
 
 #include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/rule/limits.h"
+#include "ops/rule/precision.h"
 
 namespace tpjrt::ops {
 

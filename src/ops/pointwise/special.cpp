@@ -7,7 +7,7 @@
 
 #include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/rule/steps.h"
+#include "ops/rule/expression.h"
 
 namespace tpjrt::ops {
 

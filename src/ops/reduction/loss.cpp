@@ -1,7 +1,6 @@
 // Losses and their backwards. PyTorch's decompositions do losses that only chain other ops.
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"
-#include "ops/rule/steps.h"
 
 namespace tpjrt::ops {
 namespace {

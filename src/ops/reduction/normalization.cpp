@@ -7,7 +7,6 @@
 #include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/expression.h"
-#include "ops/rule/rows.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {

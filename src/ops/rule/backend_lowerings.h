@@ -1,13 +1,24 @@
 // Backend-specific lowerings of idioms and formulas that many rules share. The emitter picks them once, by the
 // program's target.
+//
+// The compiler that a program is for.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "ops/rule/call.h"
-#include "ops/rule/target.h"
 
 namespace tpjrt::ops {
+
+enum class Target : uint8_t {
+  kAny,             // plain StableHLO, which every platform takes
+  kCpu,             // XLA:CPU; ops/xla_cpu replaces its slow or wrong lowerings
+  kCuda,            // XLA:GPU on NVIDIA's GPUs
+  kCpuWithKernels,  // XLA:CPU, in programs that may call the handlers of src/kernels/cpu (Emit::call_kernel)
+};
+
+inline bool is_cpu(Target target) { return target == Target::kCpu || target == Target::kCpuWithKernels; }
 
 struct Expression;  // expression.h
 struct CosineAndSine;

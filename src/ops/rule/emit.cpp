@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
-#include "ops/rule/rows.h"
 
 namespace tpjrt::ops {
 

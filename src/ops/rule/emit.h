@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "graph/precision.h"
+#include "graph/signature.h"
 #include "ops/rule/backend_lowerings.h"
 #include "ops/rule/call.h"
 

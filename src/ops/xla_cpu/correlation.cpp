@@ -1,6 +1,6 @@
 // Convolutions as sums of shifted copies, matrix products and planes, where XLA:CPU takes a hundred times as long as
 // PyTorch's CPU kernels.
-#include "ops/contraction/correlation.h"
+#include "ops/contraction/contraction.h"
 
 #include <algorithm>
 

@@ -3,9 +3,9 @@
 #include <optional>
 #include <tuple>
 
-#include "hlo/attribute.h"
+#include "hlo/type.h"
 #include "ops/claims/claims.h"
-#include "ops/contraction/product.h"
+#include "ops/contraction/contraction.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::ops {

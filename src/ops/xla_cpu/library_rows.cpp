@@ -1,13 +1,16 @@
-// Rows that call PyTorch's kernels (src/kernels/cpu/rows.cpp).
-#include "ops/rule/rows.h"
-
+// Rows that call PyTorch's kernels (src/kernels/cpu/rows.cpp). Batch norms that call PyTorch's kernels
+// (src/kernels/cpu/rows.cpp).
 #include <algorithm>
 
-#include "hlo/attribute.h"
+#include "hlo/type.h"
 #include "ops/claims/claims.h"
+#include "ops/contraction/contraction.h"
+#include "ops/reduction/normalization.h"
+#include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::ops {
+
 namespace {
 
 int64_t width_of(const Value& x, int64_t axis) { return count_of({x.dims().begin() + axis, x.dims().end()}); }
@@ -97,6 +100,32 @@ std::optional<Values> library_layer_norm_gradients(Emit& e, const Value& dy, con
     if (asked[i]) all[i] = given[next++];
   }
   return all;
+}
+
+namespace {
+
+// PyTorch computes the batch norm where convolutions call oneDNN, so that images are NHWC: XLA:CPU sums such images
+// channel by channel, which takes ten times as long as memory order. Evaluation sums nothing.
+bool is_claimed(const Emit& e, const Value& x) {
+  return x.rank() == 4 &&
+         ops::is_claimed(Heavy::kBatchNorm, x.element(), {x.type.elements()}, e.is_nhwc() ? kImagesLast : kStraight);
+}
+
+}  // namespace
+
+std::optional<Values> library_batch_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, double eps) {
+  if (!is_claimed(e, x)) return {};
+  const Dims order = channels_last(x.rank());
+  return e.call_kernel("torch_pjrt.batch_norm", {x, weight, bias}, {x.type, weight.type, weight.type, weight.type},
+                       {{"eps", hlo::attribute(eps)}}, {{order}, {order}});
+}
+
+std::optional<Values> library_batch_norm_gradients(Emit& e, const Value& dy, const Value& x, const Value& weight,
+                                                   const Value& mean, const Value& rstd, double eps) {
+  if (!is_claimed(e, x) || dy.element() != x.element()) return {};
+  const Dims order = channels_last(x.rank());
+  return e.call_kernel("torch_pjrt.batch_norm_backward", {dy, x, weight, mean, rstd},
+                       {x.type, weight.type, weight.type}, {{"eps", hlo::attribute(eps)}}, {{order, order}, {order}});
 }
 
 }  // namespace tpjrt::ops

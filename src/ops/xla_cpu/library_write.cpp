@@ -1,7 +1,7 @@
 // Writes through strides that call PyTorch (src/kernels/cpu/write.cpp).
 #include <algorithm>
 
-#include "hlo/attribute.h"
+#include "hlo/type.h"
 #include "ops/claims/claims.h"
 #include "ops/movement/strided_write.h"
 

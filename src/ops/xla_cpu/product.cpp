@@ -1,5 +1,5 @@
 // Products that XLA:CPU computes faster in another form than they are called in.
-#include "ops/contraction/product.h"
+#include "ops/contraction/contraction.h"
 
 #include <optional>
 

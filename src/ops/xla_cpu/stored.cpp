@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hlo/statements.h"
+#include "hlo/builder_text.h"
 
 namespace tpjrt::ops {
 namespace {

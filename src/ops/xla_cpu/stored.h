@@ -18,7 +18,7 @@
 
 #include <string>
 
-#include "ops/rule/target.h"
+#include "ops/rule/backend_lowerings.h"
 
 namespace tpjrt::ops {
 

@@ -8,7 +8,6 @@
 #include "engine/lower/emit_call.h"
 #include "engine/lower/module/overwrites.h"
 #include "graph/errors.h"
-#include "graph/world/collective.h"
 #include "graph/world/world.h"
 #include "kernels/claiming.h"
 #include "ops/claims/claims.h"

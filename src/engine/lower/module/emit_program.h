@@ -10,7 +10,7 @@
 #include "engine/lower/module/assertions.h"
 #include "engine/lower/module/scalar_slot.h"
 #include "graph/fingerprint/walk.h"
-#include "ops/rule/target.h"
+#include "ops/rule/backend_lowerings.h"
 
 namespace tpjrt::engine {
 

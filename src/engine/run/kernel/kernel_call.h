@@ -1,6 +1,8 @@
 // The execution of one call without a program, found once: mostly PyTorch's kernel on the CPU or on CUDA.
 //
 // Made from a signature and, like it, never freed. Thread-safe.
+//
+// Checks of indices that PyTorch's CPU kernels don't check.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,12 +12,18 @@
 #include <optional>
 #include <vector>
 
-#include "device/aten_call/stack.h"
-#include "engine/run/kernel/index_guard.h"
+#include "device/aten_call/arguments.h"
 #include "graph/node.h"
 #include "kernels/host/host_kernel.h"
 
 namespace tpjrt::engine {
+
+// Throws if an index is out of range. Kernels of some backwards access memory at any index, because the forward has
+// checked it. Here the forward may not have run.
+using IndexGuard = void (*)(const kernels::HostArguments& call);
+
+// Returns null if the kernel checks its indices or has none.
+IndexGuard index_guard(const graph::Signature& signature);
 
 // The number of elements up to which a call may execute immediately (Note [Eager fast path]).
 inline constexpr int64_t kFewElements = 1 << 12;

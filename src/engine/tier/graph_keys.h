@@ -1,0 +1,46 @@
+// A graph's name across processes.
+//
+// Graphs with dynamic shapes.
+//
+// Note [Dynamic shapes]: a graph with dynamic shapes is new each time: a cache, the tokens so far, sentences of other
+// lengths. If each were compiled immediately, every token of a `generate()` would cost a program that never runs again.
+// So among graphs that differ only in sizes, policies that compile immediately do so for two; the others are compiled
+// once that is amortized (Note [Tiers]). Host-side integer ops don't count: tokens with and without a new mask have the
+// same key. A graph that is nothing but such ops isn't compiled before it is amortized, either.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+#include "graph/fingerprint/walk.h"
+
+namespace tpjrt::engine {
+
+// Returns a text that is equal in all processes for graphs of equal fingerprints. It contains no addresses.
+std::string identity(const graph::Walk& walk);
+
+// Returns true if the graph has only ops on a few integers. Hosts run these in next to no time, and their reader waits
+// anyway.
+bool has_integer_ops_only(const graph::Walk& walk);
+
+// Hashes the chosen calls. Graphs have equal hashes if these calls have equal words and are connected in the same way
+// to each other and to other values.
+uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const graph::Node&)>& chosen,
+                       const std::function<uint64_t(const graph::Node&)>& word);
+
+class ShapeKeys {
+ public:
+  // Records a graph without a program. Returns true if at least two other graphs with its key were seen before. Parts
+  // of cut graphs are counted separately, because whole graphs of the key don't predict which parts recur.
+  bool has_dynamic_shape(const graph::Walk& walk, bool is_part);
+
+ private:
+  struct Seen {
+    uint64_t first, second;  // hashes of graphs; 0: none
+  };
+  std::unordered_map<uint64_t, Seen> seen_;  // by key
+};
+
+}  // namespace tpjrt::engine
