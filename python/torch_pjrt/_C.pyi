@@ -394,6 +394,11 @@ class ExportedText:
     The StableHLO text of an exported program for one platform.
     """
     @property
+    def assertions(self) -> list[Assertion]:
+        """
+        The runtime assertions, in the order of their results.
+        """
+    @property
     def composites(self) -> list[tuple[str, str, int]]:
         """
         Each composite's name, its implementation and its count.
@@ -417,11 +422,6 @@ class ExportedText:
     def platform(self) -> str:
         """
         The platform's name, such as "cpu"; "any" for all others.
-        """
-    @property
-    def assertions(self) -> list[Assertion]:
-        """
-        The runtime assertions, in the order of their results.
         """
     @property
     def text(self) -> str:

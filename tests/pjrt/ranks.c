@@ -104,7 +104,8 @@ static PJRT_Error* try_get(const char* key) {
 static PJRT_Error* missing(PJRT_Error* error, PJRT_Error_Code code, const char* key) {
   if (!error) return refused("a key that nobody put has a value");
   const struct ours* reported = (const struct ours*)error;
-  if (reported->code != code || !strstr(reported->text, key)) return refused("code %d: %s", reported->code, reported->text);
+  if (reported->code != code || !strstr(reported->text, key))
+    return refused("code %d: %s", reported->code, reported->text);
   free(error);
   return NULL;
 }
