@@ -94,7 +94,7 @@ def test_half_written_by_a_mask() -> None:
         lambda x: x.set_(torch.ones(4, device=DEVICE)),
     ],
 )
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("reported", [True, False])
 def test_until_written_anew(write: Callable[[Tensor], Any], reported: bool) -> None:
     x = badly_written()
     if reported:
@@ -195,7 +195,7 @@ def test_an_optimizer_spreads_none(foreach: bool) -> None:
     each_raises(table.weight.tolist, match="out of range")
 
 
-def test_what_no_value_has_is_told_once() -> None:
+def test_what_no_value_has_is_reported_once() -> None:
     x = badly_written()
     torch_pjrt.sync()
     del x
