@@ -30,6 +30,7 @@ __all__: list[str] = [
     "Program",
     "Region",
     "Seal",
+    "Shared",
     "Trace",
     "add_default_kernel",
     "add_kernel",
@@ -267,6 +268,23 @@ class Region:
         """
         Tensors that stand for the operands inside the region.
         """
+
+class Shared:
+    """
+    a compiled function that is valid while its arguments share memory as they did
+    """
+    def __init__(
+        self,
+        compiled: typing.Any,
+        otherwise: collections.abc.Callable[
+            [typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex, tuple[typing.Any, ...]],
+            typing.Any,
+        ],
+        updated: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        groups: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        offsets: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None: ...
+    def call(self, *args: typing.Any) -> typing.Any: ...
 
 class Function:
     """

@@ -2,7 +2,6 @@
 // what the program was made for, and runs the program, without running Python.
 #include "python/bindings.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <c10/util/Exception.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -10,6 +9,7 @@
 
 #include <cstring>
 
+#include "engine/compiled_call/overlaps.h"
 #include "python/compiled.h"
 
 namespace py = pybind11;
@@ -36,7 +36,8 @@ class Captured {
         cleared_(std::move(cleared)),
         followers_(std::move(followers)),
         mutated_(program_->graph->mutated()),
-        form_(static_cast<Form>(form)) {}
+        form_(static_cast<Form>(form)),
+        overlaps_(mutated_, requires_grad_.size()) {}
 
   // `bound`: first a function to call with the arguments if they don't fit or have names (None: the result is
   // NotImplemented), then a container and a key for each piece of state. A dict or list has its key; a tensor has
@@ -132,26 +133,15 @@ class Captured {
   }
 
   // Throws if an argument that is updated in place shares memory with another. State comes after the call's `first`
-  // own arguments, and is checked if it differs from the last call's.
+  // own arguments.
   void check_aliases(const std::vector<Given>& given, size_t first) {
     if (mutated_.empty()) return;
-    std::vector<const c10::StorageImpl*> storages(given.size());
-    for (size_t i = 0; i < given.size(); ++i) storages[i] = given[i].tensor->storage().unsafeGetStorageImpl();
-    const auto check = [&](size_t a, size_t b) {
-      if (a == b || storages[a] != storages[b]) return;
-      TORCH_CHECK(at::get_overlap_status(*given[a].tensor, *given[b].tensor) == at::MemOverlapStatus::No,
-                  "two tensors of a captured function share memory, and it updates one of them in place: ",
-                  describe(a, first), " and ", describe(b, first));
-    };
-    for (const uint32_t a : mutated_) {
-      for (size_t b = 0; b < (a < first ? given.size() : first); ++b) check(a, b);
-    }
-    std::vector<const c10::StorageImpl*> state(storages.begin() + static_cast<int64_t>(first), storages.end());
-    if (state == checked_) return;
-    for (const uint32_t a : mutated_) {
-      for (size_t b = first; a >= first && b < given.size(); ++b) check(a, b);
-    }
-    checked_ = std::move(state);
+    std::vector<const at::Tensor*> tensors(given.size());
+    for (size_t i = 0; i < given.size(); ++i) tensors[i] = given[i].tensor;
+    const auto shared = overlaps_.find(tensors);
+    TORCH_CHECK(!shared, "two tensors of a captured function share memory, and it updates one of them in place: ",
+                describe(shared->first, first), " and ", describe(shared->second, first),
+                ". Pass a clone() of the other");
   }
   static std::string describe(size_t index, size_t first) {
     return index < first ? "argument " + std::to_string(index)
@@ -184,7 +174,7 @@ class Captured {
   std::vector<size_t> absent_, cleared_, followers_;
   std::vector<uint32_t> mutated_;
   Form form_;
-  std::vector<const c10::StorageImpl*> checked_;  // state that was found not to overlap; guarded by the GIL
+  engine::Overlaps overlaps_;  // guarded by the GIL
 };
 
 }  // namespace

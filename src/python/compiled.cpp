@@ -16,6 +16,7 @@
 #include "device/services/traces.h"
 #include "device/tensor/storage.h"
 #include "engine/compiled_call/compiled_graph.h"
+#include "engine/compiled_call/overlaps.h"
 #include "engine/lower/control_flow.h"
 #include "engine/session/session.h"
 #include "graph/errors.h"
@@ -178,6 +179,56 @@ class Function {
   std::vector<std::shared_ptr<Program>> programs_;
 };
 
+// A compiled function that is valid while its arguments share memory as they did when it was compiled.
+class Shared {
+ public:
+  using Otherwise = py::typing::Callable<py::object(size_t, size_t, Objects)>;
+
+  // `updated`, `groups`: as for Overlaps. `offsets`: what the storage offset of each argument of a group was.
+  // `otherwise(a, b, arguments)` runs instead if memory is shared in another way, first by arguments a and b.
+  Shared(py::object compiled, Otherwise otherwise, const std::vector<uint32_t>& updated, const std::vector<int>& groups,
+         std::vector<int64_t> offsets)
+      : compiled_(std::move(compiled)),
+        otherwise_(std::move(otherwise)),
+        groups_(groups),
+        offsets_(std::move(offsets)),
+        overlaps_(updated, groups.size(), groups) {}
+
+  py::object call(const py::Args<py::object>& arguments) {
+    const auto items = items_of(arguments);
+    std::vector<const at::Tensor*> tensors(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (THPVariable_Check(items[i])) tensors[i] = &THPVariable_Unpack(items[i]);
+    }
+    std::optional<std::pair<size_t, size_t>> changed = moved(tensors);
+    if (!changed) changed = overlaps_.find(tensors);
+    if (changed) return otherwise_(changed->first, changed->second, arguments);
+    PyObject* result = PyObject_Call(compiled_.ptr(), arguments.ptr(), nullptr);
+    if (!result) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(result);
+  }
+
+ private:
+  // Returns two arguments of a group that are no longer at the same places of one storage.
+  std::optional<std::pair<size_t, size_t>> moved(const std::vector<const at::Tensor*>& tensors) const {
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (groups_[i] < 0) continue;
+      const auto first = static_cast<size_t>(std::ranges::find(groups_, groups_[i]) - groups_.begin());
+      const auto stays = [&](size_t k) { return tensors[k]->storage_offset() == offsets_[k]; };
+      if (i != first && !(tensors[i]->is_alias_of(*tensors[first]) && stays(i) && stays(first))) {
+        return std::pair(first, i);
+      }
+    }
+    return std::nullopt;
+  }
+
+  py::object compiled_;
+  py::function otherwise_;
+  std::vector<int> groups_;
+  std::vector<int64_t> offsets_;
+  engine::Overlaps overlaps_;  // guarded by the GIL
+};
+
 }  // namespace
 
 void bind_compiled(py::module_& m) {
@@ -245,6 +296,11 @@ void bind_compiled(py::module_& m) {
   m.def("if_else", &engine::if_else, py::arg("predicate"), py::arg("operands"), py::arg("on_true"), py::arg("on_false"),
         "Records a branch. ``predicate`` is a boolean of one element. Both regions return the same dtypes and sizes. "
         "Returns the results of the chosen one.");
+  py::class_<Shared>(m, "Shared", "A compiled function that is valid while its arguments share memory as they did.")
+      .def(py::init<py::object, Shared::Otherwise, const std::vector<uint32_t>&, const std::vector<int>&,
+                    std::vector<int64_t>>(),
+           py::arg("compiled"), py::arg("otherwise"), py::arg("updated"), py::arg("groups"), py::arg("offsets"))
+      .def("call", &Shared::call);
   py::class_<Function> function(
       m, "Function", py::dynamic_attr(),
       "A traced function with a program for each set of argument sizes. It takes and returns lists.");

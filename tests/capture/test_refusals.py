@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -105,9 +107,20 @@ def test_aliases_of_what_is_updated_are_refused() -> None:
     buffer = torch.zeros(4)
     fast = torch_pjrt.compile_step(lambda x: buffer.add_(x))
     fast(torch.ones(4))
-    with pytest.raises(RuntimeError, match="share memory"):
-        fast(buffer)
+    for other in (buffer, torch.from_dlpack(buffer)):
+        with pytest.raises(RuntimeError, match=r"share memory.*Pass a clone\(\)"):
+            fast(other)
     same(buffer, torch.ones(4))
+
+
+def test_columns_of_one_matrix_share_no_memory() -> None:
+    fast = torch_pjrt.compile_step(lambda a, b: a.add_(b))
+    x = torch.arange(24.0).reshape(4, 6)
+    expected = torch.cat([x[:, :3] + x[:, 3:], x[:, 3:]], 1)
+    fast(x[:, :3], x[:, 3:])
+    same(x, expected)
+    with pytest.raises(RuntimeError, match="share memory"):
+        fast(x[:, :3], x[:, 2:5])
 
 
 def test_a_tensor_that_was_kept_from_a_capture_has_no_value() -> None:
@@ -143,3 +156,42 @@ def test_modules_of_torchscript() -> None:
     with pytest.raises(torch_pjrt.CaptureError, match=r"'1', a module of torch\.jit\.script or trace, can't be part"):
         torch_pjrt.compile_step(lambda: model(x))()
     assert model(x).shape == (4, 2), "the module is whole again"
+
+
+def test_changes_of_containers_and_variables_are_warned_of() -> None:
+    history: list[int] = []
+    counts = {"calls": {"all": 0}}
+    total = 0
+
+    class Log(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sizes: collections.deque[int] = collections.deque(maxlen=2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.sizes.append(x.shape[0])
+            return x * 2
+
+    def appends(x: torch.Tensor) -> torch.Tensor:
+        history.append(x.shape[0])
+        return x + 1
+
+    def counts_up(x: torch.Tensor) -> torch.Tensor:
+        counts["calls"]["all"] += 1
+        return x + 1
+
+    def adds_up(x: torch.Tensor) -> torch.Tensor:
+        nonlocal total
+        total += x.shape[0]
+        return x + 1
+
+    def reads(x: torch.Tensor) -> torch.Tensor:
+        return x * len(history) + counts["calls"]["all"] + total
+
+    log = Log()
+    for name, fn in {"history": appends, "counts": counts_up, "total": adds_up, "sizes": log}.items():
+        with pytest.warns(UserWarning, match=f"changes '{name}'.*Return the value"):
+            torch_pjrt.compile_step(fn)(torch.ones(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch_pjrt.compile_step(reads)(torch.ones(2))

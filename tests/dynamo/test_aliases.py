@@ -1,5 +1,5 @@
 """Functions that return their input, or a view of it, if they have nothing to do: a write to the result is one to the
-input, on the device and compiled, as in eager mode."""
+input, on the device and compiled, as in eager mode. Arguments that share memory in some calls and not in others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+
+import torch_pjrt
 
 DEVICES = ("cpu", "pjrt")
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -83,3 +85,91 @@ def test_a_write_to_what_dropout_gives_has_its_gradient(device: str) -> None:
 def test_what_is_returned_is_the_argument() -> None:
     x = torch.ones(3)
     assert torch.compile(lambda x: F.dropout(x, 0.5, training=False), backend="pjrt")(x) is x
+
+
+def first_and_third(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[:4], x[2:6]
+
+
+# Two arguments of four elements, made of twelve.
+PAIRS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]] = {
+    "apart": lambda x: (x[:4].clone(), x[:4].clone()),
+    "slices apart": lambda x: (x[:4], x[4:8]),
+    "the same view": lambda x: (x[:4], x[:4]),
+    "the same tensor": lambda x: (x[:4],) * 2,
+    "overlapping": first_and_third,
+    "overlapping elsewhere": lambda x: first_and_third(x[1:]),
+    "overlapping more": lambda x: (x[:4], x[1:5]),
+    "overlapping backwards": lambda x: first_and_third(x)[::-1],
+    "of two storages": lambda x: (x[:4], torch.from_dlpack(x)[1:5] if x.device.type == "cpu" else x[1:5]),
+}
+
+
+def updates(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = b * 2
+    a.add_(1)
+    return (y + a * b) * w
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("first", ["apart", "slices apart", "the same tensor", "overlapping"])
+@pytest.mark.filterwarnings("ignore:.*share memory otherwise")
+def test_arguments_that_share_memory_in_some_calls(first: str, device: str, trains: bool) -> None:
+    def called(f: Callable[..., torch.Tensor], pair: str) -> list[Any]:
+        x = torch.arange(1.0, 13.0).to(device)
+        w = torch.full((4,), 2.0, device=device, requires_grad=trains)
+        y = f(*PAIRS[pair](x), w)
+        if trains:
+            y.sum().backward()
+        return [x.tolist(), y.tolist(), w.grad.tolist() if w.grad is not None else None]
+
+    torch._dynamo.reset()
+    f = torch.compile(updates, backend="pjrt")
+    for pair in (first, *PAIRS, first):
+        assert called(f, pair) == called(updates, pair), pair
+
+
+@pytest.mark.filterwarnings("ignore:.*share memory otherwise")
+def test_columns_of_one_matrix_stay_compiled() -> None:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.mul_(2)
+        return a + b
+
+    def in_eager() -> int:
+        count: int = torch_pjrt.metrics()["host_fallbacks"].get("shared memory", 0)
+        return count
+
+    def same_as_f(columns: slice, others: slice) -> None:
+        x = torch.arange(24.0).reshape(4, 6)
+        y = x.clone()
+        assert compiled(x[:, columns], x[:, others]).tolist() == f(y[:, columns], y[:, others]).tolist()
+        assert x.tolist() == y.tolist()
+
+    compiled = torch.compile(f, backend="pjrt")
+    compiled(torch.ones(4, 6)[:, :3], torch.ones(4, 6)[:, :3])
+    before = in_eager()
+    same_as_f(slice(3), slice(3, 6))
+    assert in_eager() == before
+    same_as_f(slice(3), slice(1, 4))
+    assert in_eager() == before + 1
+    with torch_pjrt.strict_mode(), pytest.raises(RuntimeError, match=r"'a' and 'b' share memory otherwise.*clone\(\)"):
+        same_as_f(slice(3), slice(1, 4))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_backward_reads_old_values_of_what_the_forward_updates(device: str) -> None:
+    def f(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        part = a[1:]
+        y = (a * 2)[1:] + part.floor()
+        a.add_(1)
+        return (y + part * a[1:]) * w
+
+    def called(f: Callable[..., torch.Tensor]) -> list[Any]:
+        a, w = torch.arange(1.0, 5.0, device=device), torch.full((3,), 2.0, device=device, requires_grad=True)
+        y = f(a, w)
+        y.sum().backward()
+        assert w.grad is not None
+        return [a.tolist(), y.tolist(), w.grad.tolist()]
+
+    assert called(torch.compile(f, backend="pjrt")) == called(f)

@@ -13,7 +13,7 @@ from torch_pjrt import _C
 from torch_pjrt.adapt.after_import import after_import
 
 
-def _accept_the_device(flex_attention: ModuleType) -> None:
+def _accept_the_device(flex_attention: Any) -> None:
     """Passes the device by PyTorch's list of devices. Dynamo traces the wrapper, as it does the function."""
     inner = getattr(flex_attention, "_validate_device", None)
     if inner is None:

@@ -7,6 +7,8 @@ then stay set, and each call of the program sets them again.
 
 from __future__ import annotations
 
+import types
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +79,33 @@ class Attributes:
             for key, value in module.__dict__.items()
             if key not in NOTES_OF_COMPILE and (key not in before or not is_as_before(value, before[key]))
         ]
+
+
+def _items(container: Any) -> list[Any]:
+    if isinstance(container, types.CellType):
+        try:
+            return [container.cell_contents]
+        except ValueError:  # not bound yet
+            return []
+    return list(container.items()) if isinstance(container, dict) else list(container)
+
+
+class Containers:
+    """Lists, dicts and variables beside modules at one time."""
+
+    def __init__(self, containers: Sequence[tuple[str, Any]]) -> None:
+        self.before = [(name, container, _items(container)) for name, container in containers]
+
+    def warn_of_changes(self) -> None:
+        """Warns of each that the captured function has changed, which its program does not."""
+        changed = {name for name, each, before in self.before if not is_as_before(_items(each), before)}
+        for name in sorted(changed):
+            warnings.warn(
+                f"the captured function changes '{name}', a variable or a container in it: that happens while it is "
+                "captured, and calls of the program don't do it. Return the value, or keep a tensor in a buffer that "
+                "is updated in place",
+                stacklevel=2,
+            )
 
 
 class Text:

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.capture.attributes import Assigned, Attributes, Text, check_same
+from torch_pjrt.capture.attributes import Assigned, Attributes, Containers, Text, check_same
 from torch_pjrt.capture.composed import cumulative_momenta
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.gradients import Giving, Look, Plan, owners
@@ -320,22 +320,21 @@ def _record(
     with_grads: bool,
 ) -> Recorded:
     """Runs ``fn`` again where it sets attributes of modules, for what it does when they are set (attributes.py)."""
-    before = Attributes(found.modules)
+    before, containers = Attributes(found.modules), Containers(found.containers)
     try:
-        first = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
-        assigned = before.assigned()
-        if not assigned:
-            return first
-        text = first.text()
-        first.end()
-        first.let_go()
-        after = Attributes(found.modules)
         recorded = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
-        check_same(text, recorded.text(), assigned, after.assigned())
+        if assigned := before.assigned():
+            text = recorded.text()
+            recorded.end()
+            recorded.let_go()
+            after = Attributes(found.modules)
+            recorded = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
+            check_same(text, recorded.text(), assigned, after.assigned())
+            recorded.assigned = assigned
     except (CaptureError, NotImplementedError, StateMade):
         before.restore()
         raise
-    recorded.assigned = assigned
+    containers.warn_of_changes()
     return recorded
 
 

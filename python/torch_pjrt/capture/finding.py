@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from torch_pjrt.capture.beside import Beside, beside
 
 # Packages whose objects hold no state of the user's.
 FOREIGN = ("torch", "torch_pjrt", "numpy", "builtins")
+CONTAINERS = (dict, list, set, collections.deque)
 DEEPEST = 4  # levels of containers and plain objects that are searched
 
 
@@ -23,6 +25,7 @@ class Found:
     modules: list[nn.Module] = field(default_factory=list)  # submodules included
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     beside: tuple[Beside, ...] = ()
+    containers: list[tuple[str, Any]] = field(default_factory=list)  # of Python values: names of the user's, and each
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -40,23 +43,30 @@ class _Search:
     def __init__(self) -> None:
         self.found = Found()
         self.seen: set[int] = set()
+        self.name = ""  # of the variable that is searched
 
     def module(self, module: nn.Module) -> None:
         for each in module.modules():
             if id(each) not in self.seen:
                 self.seen.add(id(each))
                 self.found.modules.append(each)
+                for key, value in vars(each).items():
+                    if isinstance(value, CONTAINERS) and not key.startswith("_"):
+                        self.found.containers.append((key, value))
 
     def function(self, function: types.FunctionType, depth: int) -> None:
-        for cell in function.__closure__ or ():
+        for self.name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            self.found.containers.append((self.name, cell))
             try:
                 self.value(cell.cell_contents, depth)
             except ValueError:  # an empty cell of a name that is not bound yet
                 continue
+        self.name = "a default"
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.value(default, depth)
         for name in dict.fromkeys(_names(function.__code__)):
             if name in function.__globals__:
+                self.name = name
                 self.value(function.__globals__[name], depth)
 
     def value(self, value: Any, depth: int = 0) -> None:
@@ -79,11 +89,10 @@ class _Search:
         elif isinstance(value, types.FunctionType):
             if not is_foreign(value):
                 self.function(value, depth + 1)
-        elif isinstance(value, dict):
-            for item in value.values():
-                self.value(item, depth + 1)
-        elif isinstance(value, (list, tuple, set)):
-            for item in value:
+        elif isinstance(value, (*CONTAINERS, tuple)):
+            if not isinstance(value, tuple):
+                self.found.containers.append((self.name, value))
+            for item in value.values() if isinstance(value, dict) else value:
                 self.value(item, depth + 1)
         elif hasattr(value, "__dict__") and not is_foreign(type(value)):
             self.value(vars(value), depth)

@@ -26,6 +26,7 @@ from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, report_guards
 from torch_pjrt.dynamo.rewrites import rewrite
+from torch_pjrt.dynamo.sharing import while_memory_is_shared_alike
 from torch_pjrt.dynamo.skipped import skip
 from torch_pjrt.dynamo.splitting import outputs_of
 from torch_pjrt.dynamo.tracing import user_line
@@ -268,4 +269,9 @@ def pjrt(
     rewrite(module)
     with asking(asked), own_kernels(), known.traced(), collector.recording() if collector else nullcontext():
         compiled: Callable[..., Any] = backend(module, example_inputs)
-    return direct[0] if len(direct) == 1 else compiled
+    if len(direct) == 1:
+        return direct[0]
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return compiled
+    return while_memory_is_shared_alike(compiled, module, example_inputs, inputs_of_user, context.fw_metadata)

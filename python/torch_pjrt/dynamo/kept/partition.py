@@ -11,8 +11,8 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from torch_pjrt.dynamo.kept.order import keep_nhwc_layout
-from torch_pjrt.dynamo.tracing import random_device
+from torch_pjrt.dynamo.kept.order import copied, keep_nhwc_layout
+from torch_pjrt.dynamo.tracing import random_device, up_to_memory
 
 aten = torch.ops.aten
 
@@ -104,10 +104,30 @@ def read_a_shape(node: fx.Node) -> None:
     node.args = (gradient, empty, *window, insert_before(node, aten.add.Tensor, zeros, short))
 
 
+def save_what_is_overwritten(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
+    """Saves a copy of an argument's old value where the forward writes a new one to it.
+
+    AOTAutograd's partitioner saves the argument itself, of which the backward would read the new value."""
+    written = {node.args[0] for node in forward.graph.find_nodes(op="call_function", target=aten.copy_.default)}
+    (output,) = forward.graph.find_nodes(op="output")
+    given: list[Any] = list(output.args[0])
+    arguments = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
+    for i, node in enumerate(given):
+        if i < results or not isinstance(node, fx.Node) or up_to_memory(node)[-1] not in written:
+            continue
+        with node.meta["val"].fake_mode, forward.graph.inserting_after(node):
+            given[i] = copied(forward.graph, node, node.meta["val"], torch.preserve_format)
+        if node.name in arguments:
+            arguments[node.name].meta["val"] = given[i].meta["val"]
+    output.args = (tuple(given),)
+    forward.recompile()
+
+
 def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Splits a joint graph into forward and backward, with minimal values to save."""
     keep_random_numbers(joint)
     read_less(joint)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
+    save_what_is_overwritten(forward, backward, options["num_fwd_outputs"])
     keep_nhwc_layout(forward, backward, options["num_fwd_outputs"])
     return forward, backward
