@@ -3,7 +3,7 @@
 // Note [Output forwarding]: a kernel that allocates its own result would need a copy into the program's buffer, or must
 // be made to add to zeros there; for a convolution of bfloat16 that is a third of its time. Such kernels allocate
 // results by PyTorch's CPU allocator. The first OutputForwarding of a process puts one before it
-// (c10::SetCPUAllocator): while a OutputForwarding lives, its thread's first allocation of exactly the result's bytes
+// (c10::SetCPUAllocator): while an OutputForwarding lives, its thread's first allocation of exactly the result's bytes
 // gets the result's memory. Another tensor may take it, so give() checks where the result is and copies it if it is
 // elsewhere. oneDNN's scratch memory is not allocated by tensors.
 #pragma once
