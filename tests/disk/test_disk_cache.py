@@ -22,6 +22,7 @@ PROGRAMS = """\
 import json, os, sys
 import torch, torch_pjrt
 
+torch_pjrt._C.set_interprets_growing(False)  # the sizes are many, and each is to be compiled
 folder = os.environ.get("TORCH_PJRT_CACHE_DIR", "")
 listed = lambda: set(os.listdir(folder)) if os.path.isdir(folder) else set()
 files = {}
