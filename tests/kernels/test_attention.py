@@ -24,6 +24,7 @@ def run(run_beside_cuda: Run) -> Run:
 FOLDER = Path(__file__).parent
 
 START = """
+torch_pjrt._C.set_interprets_growing(False)  # each size is compiled
 import json, math
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
