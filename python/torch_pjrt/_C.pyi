@@ -271,20 +271,30 @@ class Region:
 
 class Shared:
     """
-    a compiled function that is valid while its arguments share memory as they did
+    A compiled function that is valid while its arguments share memory as they did.
     """
     def __init__(
         self,
         compiled: typing.Any,
         otherwise: collections.abc.Callable[
-            [typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex, tuple[typing.Any, ...]],
+            [
+                typing.SupportsInt | typing.SupportsIndex,
+                typing.SupportsInt | typing.SupportsIndex,
+                tuple[typing.Any, ...],
+            ],
             typing.Any,
         ],
         updated: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         groups: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         offsets: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
-    ) -> None: ...
-    def call(self, *args: typing.Any) -> typing.Any: ...
+    ) -> None:
+        """
+        ``updated``: indices of the arguments that the function updates in place. ``groups``: for each argument the group of those that shared memory when it was compiled, or -1. ``offsets``: its offset in that memory. ``otherwise(i, j, arguments)`` computes a call in which arguments i and j share memory differently.
+        """
+    def call(self, *args: typing.Any) -> typing.Any:
+        """
+        Calls the compiled function, or ``otherwise`` if arguments share memory differently from the compiled call.
+        """
 
 class Function:
     """

@@ -297,10 +297,16 @@ void bind_compiled(py::module_& m) {
         "Records a branch. ``predicate`` is a boolean of one element. Both regions return the same dtypes and sizes. "
         "Returns the results of the chosen one.");
   py::class_<Shared>(m, "Shared", "A compiled function that is valid while its arguments share memory as they did.")
-      .def(py::init<py::object, Shared::Otherwise, const std::vector<uint32_t>&, const std::vector<int>&,
-                    std::vector<int64_t>>(),
-           py::arg("compiled"), py::arg("otherwise"), py::arg("updated"), py::arg("groups"), py::arg("offsets"))
-      .def("call", &Shared::call);
+      .def(
+          py::init<py::object, Shared::Otherwise, const std::vector<uint32_t>&, const std::vector<int>&,
+                   std::vector<int64_t>>(),
+          py::arg("compiled"), py::arg("otherwise"), py::arg("updated"), py::arg("groups"), py::arg("offsets"),
+          "``updated``: indices of the arguments that the function updates in place. ``groups``: for each argument the "
+          "group of those that shared memory when it was compiled, or -1. ``offsets``: its offset in that memory. "
+          "``otherwise(i, j, arguments)`` computes a call in which arguments i and j share memory differently.")
+      .def("call", &Shared::call,
+           "Calls the compiled function, or ``otherwise`` if arguments share memory differently from the compiled "
+           "call.");
   py::class_<Function> function(
       m, "Function", py::dynamic_attr(),
       "A traced function with a program for each set of argument sizes. It takes and returns lists.");
