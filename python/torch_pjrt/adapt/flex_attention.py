@@ -24,7 +24,7 @@ def _accept_the_device(flex_attention: Any) -> None:
         if query.device.type != "pjrt":
             inner(query, key, value)
 
-    flex_attention._validate_device = validate_device  # type: ignore[attr-defined]
+    flex_attention._validate_device = validate_device
 
 
 def _differentiate_the_formula(flex_attention: ModuleType) -> None:
