@@ -15,6 +15,7 @@ from worker import Setting, Values
 import torch_pjrt
 from torch_pjrt import _C
 
+_C.set_interprets_growing(False)  # each size is compiled, where a program is "lazily"
 PROGRAMS: dict[str, Callable[[Setting], Values]] = {}
 
 
