@@ -289,7 +289,7 @@ class Shared:
         offsets: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     ) -> None:
         """
-        ``updated``: indices of the arguments that the function updates in place. ``groups``: for each argument the group of those that shared memory when it was compiled, or -1. ``offsets``: its offset in that memory. ``otherwise(i, j, arguments)`` computes a call in which arguments i and j share memory differently.
+        ``updated``: indices of the arguments that the function updates in place. ``groups``: for each argument the first of those that shared memory when it was compiled, or -1. ``offsets``: its offset in that memory. ``otherwise(i, j, arguments)`` computes a call in which arguments i and j share memory differently.
         """
     def call(self, *args: typing.Any) -> typing.Any:
         """

@@ -184,8 +184,9 @@ class Shared {
  public:
   using Otherwise = py::typing::Callable<py::object(size_t, size_t, Objects)>;
 
-  // `updated`, `groups`: as for Overlaps. `offsets`: what the storage offset of each argument of a group was.
-  // `otherwise(a, b, arguments)` runs instead if memory is shared in another way, first by arguments a and b.
+  // `updated`, `groups`: as for Overlaps; a group is named by its first argument. `offsets`: what the storage offset of
+  // each argument of a group was. `otherwise(a, b, arguments)` runs instead if memory is shared in another way, first
+  // by arguments a and b.
   Shared(py::object compiled, Otherwise otherwise, const std::vector<uint32_t>& updated, const std::vector<int>& groups,
          std::vector<int64_t> offsets)
       : compiled_(std::move(compiled)),
@@ -213,7 +214,7 @@ class Shared {
   std::optional<std::pair<size_t, size_t>> moved(const std::vector<const at::Tensor*>& tensors) const {
     for (size_t i = 0; i < groups_.size(); ++i) {
       if (groups_[i] < 0) continue;
-      const auto first = static_cast<size_t>(std::ranges::find(groups_, groups_[i]) - groups_.begin());
+      const auto first = static_cast<size_t>(groups_[i]);
       const auto stays = [&](size_t k) { return tensors[k]->storage_offset() == offsets_[k]; };
       if (i != first && !(tensors[i]->is_alias_of(*tensors[first]) && stays(i) && stays(first))) {
         return std::pair(first, i);
@@ -302,7 +303,7 @@ void bind_compiled(py::module_& m) {
                    std::vector<int64_t>>(),
           py::arg("compiled"), py::arg("otherwise"), py::arg("updated"), py::arg("groups"), py::arg("offsets"),
           "``updated``: indices of the arguments that the function updates in place. ``groups``: for each argument the "
-          "group of those that shared memory when it was compiled, or -1. ``offsets``: its offset in that memory. "
+          "first of those that shared memory when it was compiled, or -1. ``offsets``: its offset in that memory. "
           "``otherwise(i, j, arguments)`` computes a call in which arguments i and j share memory differently.")
       .def("call", &Shared::call,
            "Calls the compiled function, or ``otherwise`` if arguments share memory differently from the compiled "

@@ -19,7 +19,7 @@ from torch_pjrt import _C, report
 
 
 def sharing_groups(example_inputs: Sequence[Any]) -> list[int]:
-    """Returns for each input the number of its storage if inputs that share the storage overlap, else -1.
+    """Returns for each input the first one of its storage if inputs that share the storage overlap, else -1.
 
     AOTAutograd decides in the same way which inputs it merges into one."""
     groups = [-1] * len(example_inputs)
@@ -27,11 +27,11 @@ def sharing_groups(example_inputs: Sequence[Any]) -> list[int]:
     for i, value in enumerate(example_inputs):
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             by_storage[value.untyped_storage()._cdata].append(i)
-    for number, indices in enumerate(by_storage.values()):
+    for indices in by_storage.values():
         tensors = [example_inputs[i] for i in indices]
         if len(indices) > 1 and compute_overlapping_tensors(tensors, symbolic=False):
             for i in indices:
-                groups[i] = number
+                groups[i] = indices[0]
     return groups
 
 

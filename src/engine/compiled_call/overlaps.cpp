@@ -1,21 +1,14 @@
 // Finds the arguments of a call that share memory.
 #include "engine/compiled_call/overlaps.h"
 
+#include <ATen/EmptyTensor.h>
+
 #include <algorithm>
 
 #include "device/tensor/storage.h"
 
 namespace tpjrt::engine {
 namespace {
-
-int64_t bytes_to_end(const at::Tensor& tensor) {
-  int64_t last = 0;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    if (tensor.size(d) == 0) return 0;
-    last += (tensor.size(d) - 1) * tensor.stride(d);
-  }
-  return (last + 1) * static_cast<int64_t>(tensor.itemsize());
-}
 
 // A dimension of two tensors with equal strides.
 struct Dimension {
@@ -61,7 +54,7 @@ Overlaps::Overlaps(const std::vector<uint32_t>& updated, size_t count, std::vect
 Overlaps::Range Overlaps::range_of(const at::Tensor& tensor) {
   if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return {};
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  const auto size = static_cast<uintptr_t>(bytes_to_end(tensor));
+  const uintptr_t size = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
   const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
   if (device::is_pjrt(tensor)) return {storage, offset, offset + size};
   const uintptr_t begin = reinterpret_cast<uintptr_t>(storage->data()) + offset;
