@@ -1,6 +1,6 @@
 """The README's table of figures, from one run on one machine, written between the marks in README.md.
 
-It takes a quarter of an hour on an idle machine. TORCH_PJRT_BENCH_MODELS=squeezenet rehearses it with one model:
+It takes 20 minutes on an idle machine. TORCH_PJRT_BENCH_MODELS=squeezenet rehearses it with one model:
 restore README.md afterwards. Other measurements have more rows, and targets."""
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import known_graph
 import mlp
-import networks
 import record
 import whole_models
 from show import in_words
@@ -23,8 +22,14 @@ BEGIN, END = "<!-- figures: ./dev bench readme -->", "<!-- end of figures -->"
 MODELS = ("resnet18", "mobilenet_v2", "vit", "bert")
 
 
+def in_table(one: Result) -> bool:
+    """Whether a reader of the README needs this row: all rows are in bench/out/readme.json."""
+    return "one program" not in one.name and "mean of" not in one.name and "bare PJRT" not in one.against
+
+
 def table(results: list[Result], machine: dict[str, object]) -> str:
-    where = f"{machine['cpu']} ({machine['isa']}), {machine['torch_threads']} threads, torch {machine['torch']}"
+    threads = "one thread" if machine["torch_threads"] == 1 else f"{machine['torch_threads']} threads"
+    where = f"{machine['cpu']} ({machine['isa']}), {threads}, torch {machine['torch']}"
     plugin = str(machine["plugin"]).split(",")[0]
     lines = [
         f"Measured on {str(machine['time'])[:10]}: {where}, plugin {plugin}, commit `{machine['commit']}`.",
@@ -33,15 +38,16 @@ def table(results: list[Result], machine: dict[str, object]) -> str:
         "| measured | ours | reference | ratio |",
         "| --- | --- | --- | --- |",
     ]
-    for one in results:
+    for one in filter(in_table, results):
         reference = f"{in_words(one.reference, one.unit)} ({one.against})"
-        lines.append(f"| {one.name} | {in_words(one.ours, one.unit)} | {reference} | {one.ratio:.2f} |")
+        name = one.name.replace(", float32", "")
+        lines.append(f"| {name} | {in_words(one.ours, one.unit)} | {reference} | {one.ratio:.2f} |")
     return "\n".join(lines)
 
 
 def measure() -> list[Result]:
     machine = facts()
-    results = [r for module in (record, known_graph, networks, mlp) for r in module.measure()]
+    results = [r for module in (record, known_graph, mlp) for r in module.measure()]
     os.environ.setdefault("TORCH_PJRT_BENCH_MODELS", ",".join(MODELS))
     os.environ.setdefault("TORCH_PJRT_BENCH_DTYPES", "float32")
     results += whole_models.measure()
