@@ -118,7 +118,7 @@ constexpr auto kClaims = std::to_array<Claim>({
     {Heavy::kProduct, kF32, kOneDnn, kNone, kEitherTransposed, two(23), Who::kAten, kSmallEachOf8},  // one by one
     {Heavy::kProduct, kF32, kOneDnn, kNone, kAny, kNever, Who::kOneDnn},                             // 1
     {Heavy::kProduct, kF32, kAvx2, kOneDnn, kEitherTransposed, two(19), Who::kAten, kSmallEach},     // one by one
-    {Heavy::kProduct, kF32, kAvx2, kOneDnn, kEitherTransposed, two(28), Who::kAten, kLargeEach},     // 1.3 to 1.9
+    {Heavy::kProduct, kF32, kAvx2, kOneDnn, kAny, two(24), Who::kAten, kLargeEach},                  // 1.1 to 2
     {Heavy::kProduct, kS8, kVnni, kNone, kAny, two(19), Who::kAten},                                 // 48
     {Heavy::kConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},           // 2 to 8
     {Heavy::kConvolution, kBf16, kOneDnn, kDots, kAny ^ kStridedToFew, kNever, Who::kAten},          // 0.5
