@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from zoo.entries import ENTRIES
 
-OUTCOMES = ("right", "slow", "refused", "wrong", "crashed")
+OUTCOMES = ("right", "slow", "data-dependent", "refused", "wrong", "crashed")
 
 
 class Cell(NamedTuple):

@@ -11,7 +11,9 @@ from zoo.cell import OUTCOMES, Cell, columns
 ROOT = Path(__file__).resolve().parents[1]
 LINES = ROOT / "build/zoo/cells.jsonl"
 DOCUMENT = ROOT / "docs/zoo.json"
-LETTERS = {"right": "r", "slow": "s", "refused": "f", "wrong": "W", "crashed": "C", "none": "-"}
+LETTERS = {
+    "right": "r", "slow": "s", "data-dependent": "d", "refused": "f", "wrong": "W", "crashed": "C", "none": "-",
+}  # fmt: skip
 UNKNOWN = "."
 Outcomes = dict[Cell, dict[str, Any]]
 
@@ -74,7 +76,7 @@ def write_document(outcomes: Outcomes, path: Path = DOCUMENT) -> None:
 
 
 def worse(outcomes: Outcomes, before: Outcomes) -> list[Cell]:
-    """Returns the cells that were right before and are refused, wrong or crashed now."""
+    """Returns the cells that were right before and no longer are."""
     return [
         cell
         for cell, outcome in outcomes.items()

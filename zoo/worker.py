@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.errors import ValueNeeded
 from zoo.cell import Cell
 from zoo.entries import ENTRIES, settings
 from zoo.model import model, seeded
@@ -66,7 +67,8 @@ def answer(cell: Cell) -> dict[str, Any]:
         else:
             found = host(prepared.call())
     except Exception as error:
-        return {"outcome": "refused", "words": words_of(error), "place": place_of(error)}
+        outcome = "data-dependent" if isinstance(error, ValueNeeded) else "refused"
+        return {"outcome": outcome, "words": words_of(error), "place": place_of(error)}
     if words := right.wrong(found):
         return {"outcome": "wrong", "words": words}
     taken = time.process_time() - started

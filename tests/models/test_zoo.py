@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import zoo.model
-from zoo import kept, table
+from zoo import kept, table, worker
 from zoo.cell import Cell, columns
 from zoo.conduct import Worker, conduct
 from zoo.entries import Settings
-from zoo.model import FAMILIES, Absent, Model, family, matching, model
+from zoo.model import FAMILIES, Absent, Built, Model, family, matching, model
 from zoo.reference import Reference
 from zoo.values import difference
 
@@ -98,6 +98,25 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert again[CELL]["words"] == "why"
     jax = CELL._replace(entry="jax")
     assert kept.worse({jax: {"outcome": "wrong"}, CELL: {"outcome": "wrong"}}, again) == [jax]
+
+
+class Positive(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0]
+
+
+class Replaced(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.set_(x + 1)
+
+
+@pytest.mark.parametrize(("module", "outcome"), [(Positive, "data-dependent"), (Replaced, "refused")])
+def test_what_no_program_can_do_has_its_own_outcome(
+    module: type[torch.nn.Module], outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Model(f"made/{outcome}", lambda: Built(module(), (torch.randn(4),)))
+    monkeypatch.setattr(worker, "model", lambda name: made)
+    assert worker.answer(CELL._replace(model=made.name))["outcome"] == outcome
 
 
 def test_the_table_is_made_of_the_json() -> None:

@@ -133,7 +133,7 @@ def of_known_values(func: Any, args: Any, kwargs: Any) -> Any:
     if not found:
         return NotImplemented
     try:
-        return on_device(func(*args, **kwargs))
+        return on_device(CHOOSING.get(func, func)(*args, **kwargs))
     except (NotImplementedError, RuntimeError):
         return NotImplemented
 
@@ -146,6 +146,30 @@ def places(index: Any, value: Callable[[Any], Any]) -> Iterator[Any]:
         yield from now.nonzero(as_tuple=True) if is_mask else (now,)
 
 
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """With a mask on the CPU, wherever the input is."""
+    shape = torch.broadcast_shapes(input.shape, mask.shape)
+    return input.expand(shape)[mask.expand(shape).nonzero(as_tuple=True)]
+
+
+def repeat_interleave(
+    input: Tensor, repeats: Tensor | None = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """With counts on the CPU, wherever the input is."""
+    if repeats is None:
+        return torch.repeat_interleave(input, output_size=output_size)
+    input, dim = (input.flatten(), 0) if dim is None else (input, dim)
+    places = torch.repeat_interleave(repeats.expand(input.shape[dim]), output_size=output_size)
+    return input.index_select(dim, on_device(places))
+
+
+# Functions that choose elements of their first argument, as they are if what they choose by has a value.
+CHOOSING: dict[Any, Callable[..., Any]] = {
+    torch.masked_select: masked_select,
+    Tensor.masked_select: masked_select,
+    torch.repeat_interleave: repeat_interleave,
+    Tensor.repeat_interleave: repeat_interleave,
+}
 COMPOSED: dict[Any, Callable[..., Any]] = {
     F.batch_norm: batch_norm,
     torch.cov: cov,

@@ -28,7 +28,7 @@ from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.checks import assumed
 from torch_pjrt.program.effects import has_effects, is_custom, is_of_all_processes
-from torch_pjrt.program.placeholders import DEVICE, has_memory_of, naming_device, reaches, reaches_beside
+from torch_pjrt.program.placeholders import DEVICE, has_memory_of, naming_device, on_device, reaches, reaches_beside
 from torch_pjrt.program.subclasses import (
     form_of,
     is_compound,
@@ -456,14 +456,12 @@ class Recording(TorchFunctionMode):
         except NotImplementedError as error:
             if (result := of_known_values(func, args, kwargs)) is NotImplemented:
                 name = getattr(func, "__name__", str(func))
-                needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
-                kind = ValueNeeded if needs_value else CaptureError
-                own = (
-                    "keep all elements and choose by torch.where or weights, "
-                    if "depends on data" in str(error)
-                    else ""
-                )
+                is_sized = "depends on data" in str(error)
+                kind = ValueNeeded if is_sized or "value is needed" in str(error) else CaptureError
+                own = "keep all elements and choose by torch.where or weights, " if is_sized else ""
                 raise kind(f"{name} can't be part of a program: {error}: {own}{ELSEWHERE}") from error
+        if args and all(isinstance(each, (int, float, complex)) for each in args):  # torch.div(7, 2) is a tensor
+            result = on_device(result)
         if func is T.to or func is getattr(T, "pjrt", None):
             result = self.arrived(func, args, kwargs, result)
         found = pytree.tree_leaves(result)
