@@ -15,7 +15,6 @@
 
 #include "pjrt/executable.h"
 #include "runner/inside.h"
-#include "runner/plugin.h"
 
 namespace {
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 namespace tpjrt::disk {
 
@@ -65,5 +66,10 @@ void warn(const auto&... parts) {
   (text << ... << parts);
   warn_of(text.str());
 }
+
+// SHA-1, for keys and checksums of data that only this user writes.
+
+// Returns 40 hexadecimal digits: an entry's key, or the checksum of its content.
+std::string digest(std::string_view bytes);
 
 }  // namespace tpjrt::disk

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "disk/sha1.h"
+#include "disk/disk_cache.h"
 #include "hlo/builder.h"
 #include "pjrt/executable.h"
 

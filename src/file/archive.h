@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "file/error.h"
 #include "file/mapping.h"
 
 namespace tpjrt::file {

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "file/error.h"
+#include "file/mapping.h"
 
 namespace tpjrt::file {
 

@@ -10,8 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "file/error.h"
-
 namespace tpjrt::file {
 
 Mapping::Mapping(const std::string& path) {

@@ -6,9 +6,15 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 
 namespace tpjrt::file {
+
+// An error in a file. The message names the file and says what to do.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 using Bytes = std::span<const std::byte>;
 

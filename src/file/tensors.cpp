@@ -7,8 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "file/error.h"
 #include "file/json.h"
+#include "file/mapping.h"
 
 namespace tpjrt::file {
 

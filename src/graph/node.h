@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "graph/scalar_value.h"
@@ -184,5 +185,18 @@ inline constexpr uint64_t kEver = 0;  // `since`: before all nodes
 // that work is too little: no tensor needs enough such nodes, and together they read too few bytes.
 std::vector<Value> pending(uint64_t since, const Least& least);
 bool any_pending();
+
+// The graph as readable text, one node a line.
+
+// Prints the graph of these values, which the caller keeps alive:
+//   %0 = f32[2, 3] leaf
+//   %1 = f32[3, 2] pjrt::view(base=%0, sizes=[3, 2], strides=[1, 3], offset=0)
+//   return %1
+std::string print(const std::vector<Value>& results);
+// Returns the shortest text that parses to the same scalar: "0.1", "2.0", "3".
+std::string to_string(const ScalarValue& number);
+
+// Throws std::logic_error with the printed graph if a node's operands, types or numbers don't fit its signature.
+void check(const std::vector<Value>& results);
 
 }  // namespace tpjrt::graph

@@ -1,12 +1,10 @@
 // Prints and checks graphs.
-#include "graph/print.h"
+#include "graph/node.h"
 
 #include <charconv>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_map>
-
-#include "graph/node.h"
 
 namespace tpjrt::graph {
 namespace {

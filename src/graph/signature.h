@@ -10,16 +10,56 @@
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "graph/composites.h"
 #include "graph/type.h"
 
+namespace tpjrt::kernels {
+class Table;
+}
+
 namespace tpjrt::graph {
+
+// Requested composites: calls that keep their meaning in a program's text.
+//
+// A composite's name is its op's, "aten.gelu.default", or the user's name of a group of calls, "my.op". The composites
+// that are requested when a call is recorded become part of its signature, and so of its graph's fingerprint. Programs
+// with and without composites therefore differ in their fingerprints.
+
+// Interned: equal sets have one address for the life of the process.
+struct Composites {
+  bool all = false;
+  bool by_default = false;                     // `names` are those that kernels can claim, and the text keeps none
+  std::set<std::string> names;                 // ignored if `all`
+  std::map<std::string, std::string> renamed;  // names for a consumer of the text
+  const kernels::Table* kernels = nullptr;     // kernels that may replace them (src/kernels); null: none
+  // Returns true if the set has this name, or the name that it is the backward of.
+  bool contains(std::string name) const;
+  // Returns true if it stays in the text when no kernel replaces it.
+  bool stays(const std::string& name) const { return !by_default && contains(name); }
+  auto operator<=>(const Composites&) const = default;
+};
+using CompositesPtr = const Composites*;  // null: none
+
+// Returns null for an empty set.
+CompositesPtr intern(const Composites& composites);
+std::string composite_name(std::string_view op);  // "aten.gelu.default" of "aten::gelu"
+// Turns "my.op.backward" into "my.op". Returns false, and changes nothing, if the name is no backward's.
+bool to_forward(std::string& name);
+
+// The composites that are requested now, in the whole process.
+inline std::atomic<CompositesPtr>& asked_composites() {
+  static constinit std::atomic<CompositesPtr> asked{nullptr};
+  return asked;
+}
 
 // XLA's names. On a GPU the latter two are TF32; on a TPU they are three passes in bfloat16, and one.
 enum class Precision : uint8_t { kHighest, kHigh, kDefault };
@@ -104,5 +144,26 @@ struct Signature {
 };
 
 using SignaturePtr = const Signature*;
+
+// Note [World]: after init_process_group("pjrt", world_size=N) in one process, a tensor on "pjrt:0" is the local tensor
+// of all N ranks: one type, N values. Every program runs on all devices at once, with a replica for each rank, and
+// collectives are ops of the graph. 1: an ordinary device. One value for the whole process, set before its client is
+// started and then constant.
+inline std::atomic<size_t>& world_size() {
+  static constinit std::atomic<size_t> size{1};
+  return size;
+}
+
+inline bool in_world() { return world_size().load(std::memory_order_relaxed) > 1; }
+
+// Returns the name after "pjrt_world::" of this project's world ops (device/collectives/collectives.cpp); nothing for
+// other ops.
+std::optional<std::string_view> world_op(const Signature& signature);
+// Likewise for ops in which ranks communicate.
+std::optional<std::string_view> collective(const Signature& signature);
+// Returns the op's ranks, group after group.
+std::vector<int64_t> ranks_of(const Signature& signature);
+// Returns a constant argument by its name.
+const c10::IValue& constant(const Signature& signature, std::string_view name);
 
 }  // namespace tpjrt::graph

@@ -16,6 +16,8 @@
 // The host memory that this process may use.
 #pragma once
 
+#include <pjrt_c_api.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,11 +26,21 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pjrt/api/api.h"
 
 namespace tpjrt::pjrt {
+
+// Element types of PJRT buffers: sizes and names.
+
+// Returns the bytes of one element in host memory, where types under 8 bits take a byte each. 0 for TOKEN, INVALID and
+// types of a later API.
+size_t byte_width(PJRT_Buffer_Type type);
+
+// Returns XLA's spelling: "pred", "s32", "bf16", "c64". "unknown" for types of a later API.
+std::string_view spelling(PJRT_Buffer_Type type);
 
 class Client;
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "pjrt/api/event.h"
-#include "pjrt/api/hlo_text.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::pjrt {

@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -89,7 +90,7 @@ class Executable {
   // Returns the program after XLA's passes: a serialized HloModuleProto or another format, which is stored in `format`
   // ("hlo_with_config", "mlir").
   std::string optimized_program(std::string& format) const;
-  // Returns it as readable text that can't be parsed back (see pjrt/api/hlo_text.h).
+  // Returns it as readable text that can't be parsed back (see hlo_text).
   std::string optimized_hlo() const;
 
  private:
@@ -105,5 +106,16 @@ class Executable {
 
 // Serializes one partition, a replica for each of the devices with these ids (Device::id), and the overrides.
 std::string serialize(const CompileOptions& options, std::span<const int> device_ids, bool spans_processes = false);
+
+// Optimized programs as readable text.
+//
+// PJRT returns an optimized program only as a serialized HloModuleProto. This prints the parts that show what XLA made
+// of a program: computations, instructions with types and operands, called computations, custom-call targets, source
+// lines. It is not XLA's own printer, and its output can't be parsed back.
+
+// Returns the text of a program. `format` comes from Executable::optimized_program. Unknown formats are returned
+// unchanged if they are text, otherwise as a note with their size. Never throws for malformed input: unreadable parts
+// are left out.
+std::string hlo_text(std::string_view program, std::string_view format);
 
 }  // namespace tpjrt::pjrt

@@ -13,7 +13,7 @@
 #include "engine/memory/device_data.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace py = pybind11;
 

@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include "engine/compiled_call/overlaps.h"
-#include "python/compiled.h"
 
 namespace py = pybind11;
 

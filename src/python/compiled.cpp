@@ -1,6 +1,6 @@
 // Trace: placeholders for arguments, then a program. Function: the programs of one function, one for each set of
 // sizes.
-#include "python/compiled.h"
+#include "python/bindings.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <pybind11/stl.h>

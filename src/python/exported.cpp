@@ -5,14 +5,12 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "device/host/shared_memory.h"
+#include "device/host/host.h"
 #include "device/tensor/access.h"
 #include "engine/compiled_call/file_program.h"
 #include "engine/lower/foreign_module.h"
 #include "engine/session/session.h"
 #include "python/bindings.h"
-#include "python/compiled.h"
-#include "python/interpreter.h"
 
 namespace py = pybind11;
 

@@ -1,5 +1,5 @@
 // Calls from the core into Python.
-#include "python/interpreter.h"
+#include "python/bindings.h"
 
 #include <c10/util/ScopeExit.h>
 #include <pybind11/stl.h>

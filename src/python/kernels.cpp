@@ -7,10 +7,8 @@
 
 #include "engine/lower/emit_composite.h"
 #include "engine/lower/group.h"
-#include "graph/composites.h"
+#include "graph/signature.h"
 #include "hlo/type.h"
-#include "kernels/claiming.h"
-#include "kernels/cpu/digest.h"
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/table.h"
 #include "pjrt/ffi.h"

@@ -8,11 +8,9 @@
 #include <optional>
 
 #include "device/backend/accelerator.h"
-#include "device/backend/register.h"
 #include "device/collectives/backend.h"
 #include "device/host/host.h"
 #include "device/host/process_group.h"
-#include "device/host/shared_memory.h"
 #include "device/process_group/backend.h"
 #include "device/services/counters.h"
 #include "device/services/modes.h"
@@ -20,7 +18,7 @@
 #include "device/start/eager.h"
 #include "device/start/iterations.h"
 #include "device/tensor/access.h"
-#include "device/tensor/allocator.h"
+#include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
 #include "engine/executable/background.h"
@@ -30,13 +28,10 @@
 #include "engine/run/lazy_engine.h"
 #include "engine/session/key_values.h"
 #include "graph/node.h"
-#include "graph/print.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 #include "ops/claims/claims.h"
 #include "ops/rule/call.h"
 #include "python/bindings.h"
-#include "python/compiled.h"
-#include "python/interpreter.h"
 
 namespace py = pybind11;
 

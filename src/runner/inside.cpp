@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "file/archive.h"
-#include "runner/plugin.h"
 
 namespace torch_pjrt {
 

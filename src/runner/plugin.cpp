@@ -1,5 +1,5 @@
 // Searches for shared libraries.
-#include "runner/plugin.h"
+#include "runner/inside.h"
 
 #include <dlfcn.h>
 

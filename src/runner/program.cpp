@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "runner/inside.h"
-#include "runner/plugin.h"
 
 namespace tpjrt::runner {
 

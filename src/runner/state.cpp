@@ -1,5 +1,5 @@
 // Reads and writes state, from files and by name.
-#include "runner/state.h"
+#include "runner/inside.h"
 
 #include <mutex>
 #include <utility>

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "file/error.h"
+#include "file/mapping.h"
 #include "file/tensors.h"
 
 namespace tpjrt::runner {

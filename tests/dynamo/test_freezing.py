@@ -442,7 +442,12 @@ print(sum(text.count('@"torch_pjrt.frozen_convolution"') for text in texts))
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
-    [({}, 1), ({"TORCH_PJRT_KERNELS": "0"}, 0), ({"OMP_NUM_THREADS": "1"}, 1), ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, 1)],
+    [
+        ({}, 1),
+        ({"TORCH_PJRT_KERNELS": "0"}, 0),
+        ({"OMP_NUM_THREADS": "1"}, 1),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, 1),
+    ],
     ids=str,
 )
 def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: int) -> None:

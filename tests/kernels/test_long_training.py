@@ -44,4 +44,6 @@ def test_a_thousand_steps(server: fresh.Server) -> None:
     eager = curve(server, "eager")
     assert eager[-1] < 0.01 < 0.5 < eager[0], "it learns"
     for kernels in ("1", "0"):
-        torch.testing.assert_close(curve(server, "pjrt", TORCH_PJRT_KERNELS=kernels), eager, rtol=0.1, atol=1e-3)
+        torch.testing.assert_close(
+            curve(server, "pjrt", TORCH_PJRT_KERNELS=kernels), eager, rtol=0.1, atol=1e-3
+        )

@@ -1,5 +1,5 @@
 // Optimized programs as text.
-#include "pjrt/api/hlo_text.h"
+#include "pjrt/executable.h"
 
 #include "test_client.h"
 

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "device/aten_call/operator.h"
-#include "graph/composites.h"
 #include "graph/scalar_value.h"
 #include "graph/signature.h"
 

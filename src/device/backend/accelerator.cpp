@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "device/services/engine.h"
-#include "device/tensor/allocator.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"

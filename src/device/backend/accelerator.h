@@ -42,4 +42,7 @@ at::HostAllocator* pinned_allocator();
 // Returns whether the address is in memory of pinned_allocator().
 bool is_pinned(const void* data);
 
+// Makes "pjrt" a torch device: storage, guard, hooks, own kernels and the recorder. Once per process.
+void register_device();
+
 }  // namespace tpjrt::device

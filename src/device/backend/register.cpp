@@ -6,7 +6,7 @@
 // CUDA accepts them with few kernels; most ops on them exist on the CPU alone (FBGEMM, QNNPACK). PyTorch has
 // deprecated them for the three replacements in the error, which all are made of plain tensors and run on this
 // device.
-#include "device/backend/register.h"
+#include "device/backend/accelerator.h"
 
 #include <ATen/native/TensorShape.h>
 #include <ATen/ops/_nested_tensor_size_native.h>
@@ -27,8 +27,7 @@
 
 #include <string>
 
-#include "device/backend/accelerator.h"
-#include "device/host/copy.h"
+#include "device/host/host.h"
 #include "device/record/recorder.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/storage.h"

@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "device/services/engine.h"
-#include "device/tensor/allocator.h"
+#include "device/tensor/factory.h"
 #include "device/tensor/storage.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::device::world {
 

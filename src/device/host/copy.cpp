@@ -1,5 +1,5 @@
 // copy_ in all directions, reads of single elements, and the kernels built on them.
-#include "device/host/copy.h"
+#include "device/host/host.h"
 
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ExpandUtils.h>
@@ -14,7 +14,6 @@
 
 #include "device/aten_call/meta.h"
 #include "device/collectives/collectives.h"
-#include "device/host/host.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"

@@ -13,7 +13,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <atomic>
+#include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,5 +62,32 @@ void install_host_listener(HostListener listener);
 void add_assertion(at::Tensor asserted);
 // Returns the assertions that are not computed yet, and forgets the others.
 std::vector<at::Tensor> pending_assertions();
+
+// The device's own kernels for copies and reads.
+
+// Copies. Like torch.cuda, a copy from the host to the device is complete when it returns: the host's memory may
+// change afterwards.
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking);
+// Copies to a `self` without lazy conjugate or negative bit.
+void copy_values(const at::Tensor& self, const at::Tensor& src);
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking);
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst);
+// Reads one element without compiling anything for it.
+at::Scalar _local_scalar_dense(const at::Tensor& self);
+
+// CPU and CUDA tensors over memory that another library assumes to be immutable: a write copies it first.
+
+// Returns a tensor over the memory of `source`, which is never written through it: a write copies the memory, once,
+// and counts it (copies_on_write). `source` is kept alive while the memory is in use. Returns nothing if this PyTorch
+// has no such hook.
+std::optional<at::Tensor> write_protected(const at::Tensor& source);
+
+// Returns a tensor over the current memory of a dense tensor, for a reader that keeps it and never writes to it:
+// later writes to `tensor` copy the memory first, as above, if the reader still exists. Returns nothing if this
+// PyTorch has no such hook, or if the tensor does not own its memory.
+std::optional<at::Tensor> snapshot(const at::Tensor& tensor);
+
+// Returns how often memory was copied this way, for torch_pjrt.metrics().
+std::atomic<uint64_t>& copies_on_write();
 
 }  // namespace tpjrt::device

@@ -9,7 +9,7 @@
 #include <ATen/ops/result_type.h>
 #include <torch/library.h>
 
-#include "device/sparse/coordinates.h"
+#include "device/sparse/sparse.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
 

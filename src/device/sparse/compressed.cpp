@@ -19,9 +19,7 @@
 #include <algorithm>
 
 #include "device/record/recorder.h"
-#include "device/sparse/coordinates.h"
-#include "device/sparse/matrices.h"
-#include "device/sparse/product.h"
+#include "device/sparse/sparse.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
 

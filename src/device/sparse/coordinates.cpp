@@ -6,7 +6,7 @@
 // when it is masked. If it is a product, or is made of products elementwise, the same computation is recorded for
 // these elements alone instead: torch_pjrt::sparse_sampled_mm. No tensor holds the large matrix then, and it is never
 // computed; if a tensor does hold it, it is computed as on the CPU.
-#include "device/sparse/coordinates.h"
+#include "device/sparse/sparse.h"
 
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>

@@ -1,5 +1,5 @@
 // Products of two sparse matrices, and helpers shared with other ops that pick rows.
-#include "device/sparse/matrices.h"
+#include "device/sparse/sparse.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
@@ -19,8 +19,6 @@
 #include <algorithm>
 
 #include "device/sized/sized.h"
-#include "device/sparse/coordinates.h"
-#include "device/sparse/product.h"
 
 namespace tpjrt::device {
 namespace {

@@ -26,8 +26,7 @@
 #include <vector>
 
 #include "device/record/recorder.h"
-#include "device/sparse/coordinates.h"
-#include "device/sparse/product.h"
+#include "device/sparse/sparse.h"
 
 namespace tpjrt::device {
 namespace {

@@ -14,9 +14,7 @@
 #include <torch/library.h>
 
 #include "device/services/python_hooks.h"
-#include "device/sparse/coordinates.h"
-#include "device/sparse/matrices.h"
-#include "device/sparse/product.h"
+#include "device/sparse/sparse.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
 

@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "device/services/python_hooks.h"
-#include "device/sparse/coordinates.h"
+#include "device/sparse/sparse.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "device/services/traces.h"
-#include "device/tensor/allocator.h"
+#include "device/tensor/factory.h"
 #include "device/tensor/storage.h"
 #include "graph/signature.h"
 #include "graph/type.h"

@@ -15,7 +15,7 @@
 #include "device/services/engine.h"
 #include "device/tensor/storage.h"
 #include "graph/node.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::device {
 
@@ -67,7 +67,7 @@ class Seal {
   bool covers(const at::Tensor& tensor) const;
 
  private:
-  uintptr_t newest_;  // addresses ascend and are never reused (allocator.h)
+  uintptr_t newest_;  // addresses ascend and are never reused (factory.h)
   std::unordered_set<const graph::StorageSlot*> pending_;
 };
 

@@ -1,6 +1,6 @@
 // Unique addresses, and memory statistics for torch.accelerator. The current device's index, and the check of a new
 // one.
-#include "device/tensor/allocator.h"
+#include "device/tensor/factory.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>

@@ -11,7 +11,6 @@
 #include "device/services/engine.h"
 #include "device/services/modes.h"
 #include "device/tensor/access.h"
-#include "device/tensor/allocator.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {

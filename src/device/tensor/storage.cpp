@@ -4,7 +4,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
 
-#include "device/tensor/allocator.h"
+#include "device/tensor/factory.h"
 
 namespace tpjrt::device {
 namespace {

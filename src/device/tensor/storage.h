@@ -4,7 +4,7 @@
 // memory: dense, offset 0, covering the whole storage. A tensor whose sizes, strides and dtype equal the form reads
 // the value itself; any other tensor reads it through a view node and writes it through a write node (access.h).
 //
-// The data pointer is a unique address in a mapping that can't be read (allocator.h). Comparisons and null checks
+// The data pointer is a unique address in a mapping that can't be read (factory.h). Comparisons and null checks
 // behave as usual, and a kernel that mistakes the memory for the host's faults immediately instead of reading
 // garbage.
 #pragma once

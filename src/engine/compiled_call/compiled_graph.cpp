@@ -17,7 +17,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/replication/replication.h"
 #include "engine/session/session.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::engine {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tier/cost.h"
 #include "engine/tier/graph_keys.h"
+#include "engine/tier/policy.h"
 
 namespace tpjrt::engine {
 

@@ -18,8 +18,7 @@
 #include <vector>
 
 #include "engine/executable/compiler.h"
-#include "engine/lower/module/scalar_slot.h"
-#include "engine/lower/module/sources.h"
+#include "engine/lower/module/emit_program.h"
 #include "graph/fingerprint/walk.h"
 #include "pjrt/client.h"
 #include "pjrt/executable.h"

@@ -1,12 +1,12 @@
 // Describes programs from their fingerprints.
-#include "engine/log/description.h"
+#include "engine/log/run_log.h"
 
 #include <algorithm>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
 
-#include "graph/print.h"
+#include "graph/node.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -1,5 +1,5 @@
 // Decides which calls go to CPU kernels, and emits their custom calls.
-#include "engine/lower/aten_call.h"
+#include "engine/lower/emit_call.h"
 
 #include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
@@ -13,7 +13,6 @@
 #include "graph/functional_variant.h"
 #include "hlo/type.h"
 #include "kernels/cpu/aten_call.h"
-#include "kernels/host/draws.h"
 #include "kernels/host/host_kernel.h"
 #include "ops/claims/claims.h"
 #include "ops/rule/dims.h"

@@ -11,7 +11,6 @@
 #include "device/services/python_hooks.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
-#include "engine/lower/aten_call.h"
 #include "engine/lower/emit_call.h"
 #include "graph/errors.h"
 #include "graph/functional_variant.h"

@@ -49,7 +49,7 @@ struct CallLowering {
   std::shared_ptr<const GroupBody> group;  // a named group of calls (engine/lower/group.h); null: not one
   // A function given as StableHLO (engine/lower/foreign_module.h): its name and the text that contains it.
   std::string function, functions;
-  bool by_aten = false;  // a PyTorch CPU kernel (engine/lower/aten_call.h)
+  bool by_aten = false;  // a PyTorch CPU kernel (engine/lower/emit_call.h)
 };
 
 // Finds a lowering, tries it for `target`, and stores it in signature.lowering. Returns false with the reason if there

@@ -2,7 +2,6 @@
 #include "engine/lower/emit_call.h"
 
 #include "device/services/modes.h"
-#include "engine/lower/aten_call.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/lower/control_flow.h"
 #include "engine/lower/emit_composite.h"

@@ -17,7 +17,7 @@
 #include "device/tensor/storage.h"
 #include "graph/node.h"
 #include "hlo/type.h"
-#include "kernels/claiming.h"
+#include "kernels/table.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::engine {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "engine/lower/emit_call.h"
-#include "kernels/claiming.h"
+#include "kernels/table.h"
 
 namespace tpjrt::engine {
 

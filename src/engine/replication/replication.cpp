@@ -24,7 +24,7 @@
 #include "engine/lower/group.h"
 #include "engine/memory/device_data.h"
 #include "engine/tier/graph_keys.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::engine {
 

@@ -14,7 +14,7 @@
 #include "engine/run/interpret.h"
 #include "engine/run/kernel/kernel_call.h"
 #include "engine/run/lazy_engine.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::engine {
 

@@ -21,7 +21,7 @@
 #include "engine/run/lazy_engine.h"
 #include "engine/session/failures.h"
 #include "engine/tier/graph_keys.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::engine {
 

@@ -16,7 +16,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/replication/replication.h"
 #include "engine/run/kernel/kernel_call.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::engine {
 

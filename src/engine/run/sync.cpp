@@ -15,7 +15,7 @@
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/errors.h"
-#include "graph/world/world.h"
+#include "graph/signature.h"
 
 namespace tpjrt::engine {
 namespace {

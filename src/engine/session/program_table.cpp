@@ -12,10 +12,10 @@
 #include "engine/lower/module/emit_program.h"
 #include "engine/memory/host_memory.h"
 #include "engine/session/session.h"
-#include "graph/print.h"
-#include "graph/world/world.h"
+#include "graph/node.h"
+#include "graph/signature.h"
 #include "hlo/builder.h"
-#include "kernels/claiming.h"
+#include "kernels/table.h"
 
 namespace tpjrt::engine {
 namespace {

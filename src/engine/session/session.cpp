@@ -20,7 +20,6 @@
 #include "engine/executable/progress.h"
 #include "engine/session/key_values.h"
 #include "graph/signature.h"
-#include "graph/world/world.h"
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
 #include "ops/contraction/contraction.h"

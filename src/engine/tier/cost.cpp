@@ -1,5 +1,5 @@
 // The table of costs (Note [Costs]). `./dev bench costs` reports its errors.
-#include "engine/tier/cost.h"
+#include "engine/tier/policy.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/tier/cost.h"
+#include "engine/tier/policy.h"
 
 namespace tpjrt::engine {
 

@@ -11,7 +11,6 @@
 #include <tuple>
 
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 

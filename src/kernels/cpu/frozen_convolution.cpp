@@ -14,7 +14,6 @@
 
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,5 +44,14 @@ struct Frozen {
 };
 // Throws if the weight no longer exists.
 std::shared_ptr<const Frozen> find_frozen(int64_t number);
+
+// Digests of memory's content. A cache of values computed from memory compares them if it isn't notified of writes.
+
+// Different contents have different digests, except with a probability of at most 2^-64.
+using Digest = std::array<uint64_t, 8>;
+
+// Returns the digest of dense CPU tensors: dtype, sizes, strides and elements of each. Reads all of their memory, on
+// PyTorch's threads.
+Digest digest(c10::ArrayRef<at::Tensor> tensors);
 
 }  // namespace tpjrt::kernels

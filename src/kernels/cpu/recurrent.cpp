@@ -170,9 +170,9 @@ struct Backward : Layer {
 };
 
 // Gradients of the gates, of what weight and bias added to them, of hx and cx.
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using LayerGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-Gradients lstm_backward(const Backward& layer) {
+LayerGradients lstm_backward(const Backward& layer) {
   const int64_t n = layer.hidden();
   const at::Tensor i = part(layer.workspace, 0, n), f = part(layer.workspace, 1, n), g = part(layer.workspace, 2, n),
                    o = part(layer.workspace, 3, n);
@@ -197,7 +197,7 @@ Gradients lstm_backward(const Backward& layer) {
   return {gates, gates, gh, gc};
 }
 
-Gradients gru_backward(const Backward& layer) {
+LayerGradients gru_backward(const Backward& layer) {
   const int64_t n = layer.hidden();
   const at::Tensor r = part(layer.workspace, 0, n), i = part(layer.workspace, 1, n),
                    fresh = part(layer.workspace, 2, n), h = part(layer.workspace, 3, n),
@@ -217,7 +217,7 @@ Gradients gru_backward(const Backward& layer) {
   return {gates, inner, gh, at::empty({0}, gh.options())};
 }
 
-Gradients plain_backward(const Backward& layer) {
+LayerGradients plain_backward(const Backward& layer) {
   const bool is_tanh = layer.cell == "rnn_tanh";
   const at::Tensor by = is_tanh ? 1 - layer.outputs * layer.outputs : layer.outputs <= 0;  // NaN lets gradients through
   const at::Tensor gates = at::empty_like(layer.outputs);
@@ -231,14 +231,14 @@ Gradients plain_backward(const Backward& layer) {
   return {gates, gates, gh, at::empty({0}, gh.options())};
 }
 
-Gradients run_backward(const Backward& layer) {
+LayerGradients run_backward(const Backward& layer) {
   if (layer.cell == "lstm") return lstm_backward(layer);
   return layer.cell == "gru" ? gru_backward(layer) : plain_backward(layer);
 }
 
-Gradients backward(const at::Tensor& grad_outputs, const at::Tensor& grad_cells, const at::Tensor& outputs,
-                   const at::Tensor& cells, const at::Tensor& workspace, const at::Tensor& hx, const Optional& cx,
-                   const at::Tensor& weight, c10::string_view cell, bool reverse) {
+LayerGradients backward(const at::Tensor& grad_outputs, const at::Tensor& grad_cells, const at::Tensor& outputs,
+                        const at::Tensor& cells, const at::Tensor& workspace, const at::Tensor& hx, const Optional& cx,
+                        const at::Tensor& weight, c10::string_view cell, bool reverse) {
   const c10::ScalarType dtype = hx.scalar_type();
   if (!is_for_floats(hx, weight)) {
     return run_backward({{hx, cx, weight, cell, reverse}, grad_outputs, grad_cells, outputs, cells, workspace});

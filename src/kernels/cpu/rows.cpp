@@ -18,7 +18,6 @@
 #include <optional>
 
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 

@@ -2,11 +2,15 @@
 #include "kernels/cpu/tensors.h"
 
 #include <ATen/ops/from_blob.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <utility>
 #include <vector>
 
 namespace tpjrt::kernels {
+
 namespace {
 
 namespace ffi = xla::ffi;
@@ -56,6 +60,57 @@ Tensors tensors_of(const ffi::RemainingArgs& args, const ffi::RemainingRets& ret
   for (size_t i = 0; i < args.size(); ++i) tensors.operands.push_back(tensor_over(*args.get<ffi::AnyBuffer>(i)));
   for (size_t i = 0; i < rets.size(); ++i) tensors.results.push_back(tensor_over(**rets.get<ffi::AnyBuffer>(i)));
   return tensors;
+}
+
+// Redirects the first allocation of a given size to existing memory.
+
+namespace {
+
+struct Place {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+thread_local Place place;
+
+class AtPlace final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0 || bytes != place.bytes) return below_->allocate(bytes);
+    const Place taken = std::exchange(place, {});
+    return {taken.data, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return below_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { below_->copy_data(to, from, bytes); }
+
+ private:
+  c10::Allocator* below_ = c10::GetCPUAllocator();
+};
+
+// Returns whether the tensors, which have the same sizes, have the same layout.
+bool have_same_layout(const at::Tensor& a, const at::Tensor& b) {
+  for (int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+OutputForwarding::OutputForwarding(const at::Tensor& memory) : place_(memory) {
+  static const bool is_set = (c10::SetCPUAllocator(new AtPlace), true);
+  static_cast<void>(is_set);
+  place = {memory.mutable_data_ptr(), memory.nbytes()};
+}
+
+OutputForwarding::~OutputForwarding() { place = {}; }
+
+void OutputForwarding::give(const at::Tensor& result) const {
+  const at::Tensor to = place_;
+  if (!result.is_same_size(to) || result.const_data_ptr() != to.const_data_ptr()) {
+    to.copy_(result);
+  } else if (!have_same_layout(result, to)) {
+    to.copy_(result.clone());
+  }
 }
 
 }  // namespace tpjrt::kernels

@@ -1,6 +1,6 @@
 // The draws that ops/creation/random.cpp makes in a program, on the host. Draws by PyTorch's kernels, with corrections
 // where these are wrong or never return.
-#include "kernels/host/draws.h"
+#include "kernels/host/host_kernel.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_sample_dirichlet.h>
@@ -24,8 +24,6 @@
 #include <numbers>
 #include <string>
 #include <vector>
-
-#include "kernels/host/host_kernel.h"
 
 namespace tpjrt::kernels {
 

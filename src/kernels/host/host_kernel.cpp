@@ -19,9 +19,6 @@
 #include <string_view>
 #include <tuple>
 
-#include "kernels/host/draws.h"
-#include "kernels/host/random.h"
-
 namespace tpjrt::kernels {
 namespace {
 

@@ -6,8 +6,11 @@
 // Calls whose PyTorch CPU kernel gives a wrong result.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -16,9 +19,27 @@
 
 #include "graph/scalar_value.h"
 #include "graph/signature.h"
-#include "kernels/host/random.h"
 
 namespace tpjrt::kernels {
+
+// The random numbers that a program would draw (ops/creation/draw.h), drawn on the host: the same bits for the same
+// key.
+
+// A call's key, and its counter.
+using RandomState = std::array<uint64_t, 2>;
+
+// Returns the key that a program makes of a call's two numbers (random_key in engine/lower/module/emit_program.cpp).
+RandomState random_state_of(uint64_t seed, uint64_t offset);
+
+// Returns a PyTorch generator for PyTorch's own kernels, seeded with the key.
+at::Generator generator_of(const RandomState& state);
+
+// Returns true with the given probability.
+at::Tensor random_chance(RandomState& state, double probability, c10::IntArrayRef sizes);
+// Returns numbers in [0, 1).
+at::Tensor random_uniform(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes);
+// Returns from + bits % range in int64, with 32 bits where that is enough; a range of 0 means 2^64.
+at::Tensor random_integers(RandomState& state, int64_t from, uint64_t range, c10::IntArrayRef sizes);
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -82,5 +103,16 @@ HostKernel any_device_kernel(const graph::Signature& signature);
 
 // Returns null where PyTorch's kernel is right.
 HostKernel corrected(const graph::Signature& signature);
+
+// Random draws on the CPU from a key.
+
+// Returns this device's own draw (ops/creation/random.cpp), with the same bits as a program: the same integers, and
+// floats that differ by the last bits of a logarithm or a sine. Returns null for any other call.
+HostKernel own_draw(const graph::Signature& signature);
+
+// Returns a draw by PyTorch's kernel from a generator seeded with the key: poisson, binomial, gamma, Dirichlet and
+// permutations. Programs on the CPU call the same functions; other devices draw other numbers
+// (ops/creation/draw.cpp). Returns null for any other call.
+HostKernel pytorch_draw(const graph::Signature& signature);
 
 }  // namespace tpjrt::kernels

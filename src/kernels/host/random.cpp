@@ -1,6 +1,6 @@
 // Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011), with the
 // counters of XLA's RngBitGenerator.
-#include "kernels/host/random.h"
+#include "kernels/host/host_kernel.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>

@@ -52,7 +52,7 @@ extern const Correlation kWhole;                   // one stablehlo.convolution 
 extern const Correlation kCorrelationOnCpu;        // ops/xla_cpu/correlation.cpp
 extern const Correlation kCorrelationWithKernels;  // kCorrelationOnCpu, with library calls where they are faster
 
-// ops/xla_cpu/library_convolution.cpp.
+// ops/xla_cpu/library_product.cpp.
 std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
                                          const Geometry& g, const Type& out);
 std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,
@@ -60,7 +60,7 @@ std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const V
 std::optional<Values> library_gradients_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
                                                   const Geometry& g, bool of_bias);
 
-// Defined in ops/xla_cpu/library_convolution.cpp.
+// Defined in ops/xla_cpu/library_product.cpp.
 Values library_frozen_convolution(Emit& e, const Call& c);
 
 // The parts of kWhole.

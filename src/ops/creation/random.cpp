@@ -6,8 +6,8 @@
 #include <numbers>
 
 #include "ops/creation/draw.h"
-#include "ops/movement/order.h"
-#include "ops/reduction/search.h"
+#include "ops/movement/movement.h"
+#include "ops/reduction/reduction.h"
 #include "ops/rule/expression.h"
 #include "ops/rule/precision.h"
 

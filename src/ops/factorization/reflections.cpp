@@ -1,9 +1,8 @@
 // QR, and the other functions of Householder's reflections.
-#include "ops/factorization/reflections.h"
+#include "ops/factorization/matrices.h"
 
 #include <algorithm>
 
-#include "ops/factorization/matrices.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"

@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "ops/factorization/matrices.h"
-#include "ops/factorization/reflections.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"

@@ -1,8 +1,8 @@
 // Rows of a table: embedding, and embedding bags (sums, means and maxima of rows), with their backwards.
 //
 // Offsets say which rows a bag has, and are data. Rows are therefore gathered, and combined into their bags by a
-// scatter. For indices out of range see scatter.h.
-#include "ops/movement/scatter.h"
+// scatter. For indices out of range see movement.h.
+#include "ops/movement/movement.h"
 
 namespace tpjrt::ops {
 

@@ -1,8 +1,8 @@
 // Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, masked_fill. Writes
-// like torch.scatter and index_add are in scatter.cpp. For indices out of range see scatter.h.
+// like torch.scatter and index_add are in scatter.cpp. For indices out of range see movement.h.
 #include <algorithm>
 
-#include "ops/movement/scatter.h"
+#include "ops/movement/movement.h"
 #include "ops/rule/by_aten.h"
 #include "ops/rule/expression.h"
 

@@ -1,8 +1,8 @@
 // Writes along one dimension: scatter and its reductions, index_add, index_copy, index_fill, index_reduce. For
-// indices out of range see scatter.h.
+// indices out of range see movement.h.
 //
-// The idioms of scatter.h, in terms of StableHLO's gather and scatter.
-#include "ops/movement/scatter.h"
+// The idioms of movement.h, in terms of StableHLO's gather and scatter.
+#include "ops/movement/movement.h"
 
 #include <algorithm>
 

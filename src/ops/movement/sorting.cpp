@@ -2,7 +2,7 @@
 #include <cmath>
 #include <optional>
 
-#include "ops/movement/order.h"
+#include "ops/movement/movement.h"
 
 namespace tpjrt::ops {
 

@@ -16,8 +16,7 @@
 #include <numeric>
 
 #include "graph/type.h"
-#include "ops/movement/scatter.h"
-#include "ops/movement/strided_write.h"
+#include "ops/movement/movement.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/rules.h"
 

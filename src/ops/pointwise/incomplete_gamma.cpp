@@ -1,21 +1,16 @@
 // The incomplete gamma functions and the quantile of the normal distribution, in f64.
 #include <cmath>
-#include <limits>
 
 #include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // Series and fraction take some multiple of sqrt(a) iterations where x is near a. From this a on, Temme's expansion
 // is exact to 1e-12.
 constexpr double kLarge = 20000;
 constexpr int64_t kMostIterations = 4000;
 
-Expression lgamma(const Expression& x) { return x.unary("chlo.lgamma"); }
-Expression erfc(const Expression& x) { return x.unary("chlo.erfc"); }
 Expression sqrt(const Expression& x) { return x.unary("sqrt"); }
 
 // Returns x^a exp(-x) / gamma(a + 1). For large a the three factors nearly cancel, so Stirling's formula is used.

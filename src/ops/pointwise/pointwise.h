@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "ops/rule/call.h"
 #include "ops/rule/expression.h"
@@ -59,6 +60,11 @@ Values binary_rule(Emit& e, const Call& c) {
   return k.give(k("self").apply(op, k("other")));
 }
 
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+inline Expression erfc(const Expression& x) { return x.unary("chlo.erfc"); }
+inline Expression lgamma(const Expression& x) { return x.unary("chlo.lgamma"); }
 // Returns x without its fraction; the sign of zero is kept.
 inline Expression trunc(const Expression& x) { return where(x < 0, x.unary("ceil"), x.unary("floor")); }
 inline Expression isnan(const Expression& x) { return x != x; }
@@ -80,3 +86,24 @@ void add_bitwise_rules(RuleTable& rules);     // pointwise_comparison.cpp
 void add_conversion_rules(RuleTable& rules);  // pointwise_comparison.cpp
 
 }  // namespace tpjrt::ops
+
+namespace tpjrt::ops::complex_plane {
+
+// Functions of complex numbers computed by their parts, where XLA's lose what C's keep: the side of a branch cut,
+// which the sign of a zero selects, and the digits of small parts.
+
+Expression exponential(const Expression& z);
+Expression square_root(const Expression& z);
+Expression power(const Expression& z, const Expression& exponent);
+Expression sine(const Expression& z);
+Expression cosine(const Expression& z);
+Expression hyperbolic_sine(const Expression& z);
+Expression hyperbolic_cosine(const Expression& z);
+Expression arcsine(const Expression& z);
+Expression arccosine(const Expression& z);
+Expression arctangent(const Expression& z);
+Expression hyperbolic_arcsine(const Expression& z);
+Expression hyperbolic_arccosine(const Expression& z);
+Expression hyperbolic_arctangent(const Expression& z);
+
+}  // namespace tpjrt::ops::complex_plane

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/rule/precision.h"
 

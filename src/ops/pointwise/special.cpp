@@ -3,21 +3,13 @@
 #include <ATen/native/Math.h>
 
 #include <cmath>
-#include <limits>
 
-#include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/rule/expression.h"
 
 namespace tpjrt::ops {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-Expression erfc(const Expression& x) { return x.unary("chlo.erfc"); }
-Expression lgamma(const Expression& x) { return x.unary("chlo.lgamma"); }
 
 // aten::erf
 Values error_function(Emit& e, const Call& c) {

@@ -5,7 +5,7 @@
 // for each output. All are as wide as the widest, and a mask covers the excess.
 #include <algorithm>
 
-#include "ops/reduction/pooling.h"
+#include "ops/reduction/reduction.h"
 
 namespace tpjrt::ops {
 namespace {

@@ -3,8 +3,8 @@
 #include <functional>
 #include <limits>
 
-#include "ops/movement/scatter.h"
-#include "ops/reduction/search.h"
+#include "ops/movement/movement.h"
+#include "ops/reduction/reduction.h"
 
 namespace tpjrt::ops {
 

@@ -2,7 +2,7 @@
 //
 // Statistics of half types are computed in f32, in two passes that subtract the mean first, like PyTorch's. Weights
 // and statistics may have a wider dtype than the input.
-#include "ops/reduction/normalization.h"
+#include "ops/reduction/reduction.h"
 
 #include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"

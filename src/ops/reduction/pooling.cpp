@@ -1,11 +1,11 @@
 // max_pool, avg_pool and their backwards, in two and three dimensions (one dimension arrives as two).
-#include "ops/reduction/pooling.h"
+#include "ops/reduction/reduction.h"
 
 #include <algorithm>
 #include <functional>
 #include <map>
 
-#include "ops/movement/scatter.h"
+#include "ops/movement/movement.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::ops {

@@ -37,7 +37,7 @@ inline constexpr std::string_view kIndexOfViolation = "{index}";
 inline constexpr int64_t kViolations = int64_t{1} << 32;
 
 // How an update reads the tensor that it overwrites: not at all, at the elements that it writes or at disjoint ones, or
-// anywhere (engine/lower/module/overwrites.h).
+// anywhere (engine/lower/module/emit_program.h).
 enum class Overwrites : uint8_t { kNothingRead, kReadInRows, kReadAnywhere };
 
 class Emit : public hlo::Builder {
@@ -104,7 +104,7 @@ class Emit : public hlo::Builder {
   Value concatenate(const Values& xs, int64_t dimension);
   Value dynamic_slice(const Value& x, const Values& starts, const Dims& sizes);
   // Returns x with `update` at `starts`; not in x's memory if set_overwrites says so
-  // (engine/lower/module/overwrites.h).
+  // (engine/lower/module/emit_program.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   Value gather(const Value& operand, const Value& start_indices, const hlo::GatherDimensions& dimensions,
                const Dims& slice_sizes);

@@ -35,7 +35,7 @@ struct Platforms {
   Rule cpu = nullptr;
   Rule cuda = nullptr;
   Rule with_kernels = nullptr;  // if programs may call the CPU's kernels; null: `cpu` or the plain one
-  // The number of operand elements from which such programs call PyTorch's own kernel (engine/lower/aten_call.h),
+  // The number of operand elements from which such programs call PyTorch's own kernel (engine/lower/emit_call.h),
   // because XLA:CPU is slow in every form. -1: never.
   int64_t aten_from = -1;
   uint8_t aten_kinds = kEveryNumber;  // the kinds of the first operand's numbers for which that holds
@@ -64,7 +64,7 @@ inline constexpr Platforms kLastByAten{.aten_from_nhwc = kAtenFrom};
 inline constexpr Platforms kPickedByAten{.aten_from = kAtenFrom, .aten_of_results = true};
 // For LAPACK's ops, always: their rules are for platforms whose programs can't call it.
 inline constexpr Platforms kAlwaysByAten{.aten_from = 1};
-// For draws, however few: PyTorch's kernels draw in programs on the CPU (kernels/host/draws.h), so a seed gives the
+// For draws, however few: PyTorch's kernels draw in programs on the CPU (kernels/host/host_kernel.h), so a seed gives the
 // same numbers whether calls are interpreted or compiled.
 inline constexpr Platforms kDrawnByAten{.aten_from = 0};
 // For matrix products and powers, for which XLA:CPU has kernels and vectors of floats alone.

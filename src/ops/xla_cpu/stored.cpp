@@ -1,5 +1,5 @@
 // Stores values in the text of a program (Note [Stored values]).
-#include "ops/xla_cpu/stored.h"
+#include "ops/xla_cpu/cpu_lowerings.h"
 
 #include <algorithm>
 #include <charconv>

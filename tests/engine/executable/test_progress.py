@@ -29,7 +29,9 @@ def shown(server: fresh.Server, delay: str) -> str:
     """Returns the output on a terminal that is stderr."""
     ours, theirs = pty.openpty()
     try:
-        server.run(fresh.Job(SOURCE, (os.ttyname(theirs),), {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_PROGRESS": delay}))
+        server.run(
+            fresh.Job(SOURCE, (os.ttyname(theirs),), {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_PROGRESS": delay})
+        )
         os.write(theirs, b"<end>")
         text = b""
         while not text.endswith(b"<end>"):

@@ -1,5 +1,5 @@
 // Which writes may read the memory that they overwrite.
-#include "engine/lower/module/overwrites.h"
+#include "engine/lower/module/emit_program.h"
 
 #include <gtest/gtest.h>
 

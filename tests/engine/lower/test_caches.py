@@ -107,7 +107,7 @@ def test_parts_that_do_not_fit_are_refused_as_on_the_cpu() -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize(
     "write", [write for write in WRITES if write is not two_in_a_row]
-)  # (engine/lower/module/overwrites.h)
+)  # (engine/lower/module/emit_program.h)
 def test_nothing_is_copied(write: Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]) -> None:
     large, small = (torch.zeros(n, *SHAPE[1:], device=DEVICE) for n in (128, 2))  # MiB
     x = torch.randn(2, 4, *SHAPE[2:]).to(DEVICE)

@@ -1,4 +1,4 @@
-"""Writes whose values depend on what they overwrite: XLA:CPU must not do them in place (``overwrites.h``)."""
+"""Writes whose values depend on what they overwrite: XLA:CPU must not do them in place (``emit_program.h``)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/output_forwarding.h"
+#include "kernels/cpu/tensors.h"
 
 namespace tpjrt::kernels {
 namespace {

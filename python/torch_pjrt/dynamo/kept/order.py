@@ -1,7 +1,7 @@
 """The layout of the values that a training step's forward saves for its backward, and that only these two see.
 
 oneDNN's convolutions take images in NHWC layout, and XLA propagates the layout through the operations between them
-(``src/ops/xla_cpu/library_convolution.cpp``). Captured images are usually row-major: the forward would transpose each
+(``src/ops/xla_cpu/library_product.cpp``). Captured images are usually row-major: the forward would transpose each
 saved image to row-major, and the backward would transpose it back."""
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 // value carries an error any more, because its tensors were freed or overwritten, the next read of any tensor raises it
 // once; torch.pjrt.synchronize() raises errors that nobody has seen, and the end of the process warns of them.
 // Meanwhile reads out of range are clamped, and writes dropped. Which results depend on which calls is computed once
-// for each program (lower/program/sources.h). A launch whose leaves carry no assertions and whose program has none pays
+// for each program (emit_program.h). A launch whose leaves carry no assertions and whose program has none pays
 // one comparison for each leaf.
 #pragma once
 

@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "engine/lower/emit_call.h"
-#include "engine/lower/module/overwrites.h"
 #include "graph/errors.h"
-#include "graph/world/world.h"
-#include "kernels/claiming.h"
+#include "graph/signature.h"
+#include "kernels/table.h"
 #include "ops/claims/claims.h"
 #include "ops/rule/dims.h"
-#include "ops/xla_cpu/stored.h"
+#include "ops/xla_cpu/cpu_lowerings.h"
 
 namespace tpjrt::engine {
 namespace {

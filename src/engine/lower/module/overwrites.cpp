@@ -1,5 +1,5 @@
 // Finds the writes that read the memory they overwrite.
-#include "engine/lower/module/overwrites.h"
+#include "engine/lower/module/emit_program.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,5 +1,5 @@
 // Tracks the flow of values through a graph's calls.
-#include "engine/lower/module/sources.h"
+#include "engine/lower/module/emit_program.h"
 
 #include <algorithm>
 #include <map>

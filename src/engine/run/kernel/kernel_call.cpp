@@ -23,7 +23,6 @@
 #include "engine/lower/emit_call.h"
 #include "engine/memory/host_memory.h"
 #include "graph/errors.h"
-#include "kernels/host/draws.h"
 #include "kernels/host/host_kernel.h"
 #include "ops/claims/claims.h"
 

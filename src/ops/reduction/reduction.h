@@ -1,8 +1,10 @@
-// Helpers of all pools: the geometry of their windows, and which of two elements a max pool prefers.
+// Helpers of reduction that other families use, too: pools, batch norms and bisection.
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "ops/rule/emit.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -37,5 +39,22 @@ Values better(Emit& e, const Values& arguments);
 Value scatter_to_planes(Emit& e, const Value& grad, const Value& indices, const Type& like, int64_t spatial);
 
 void add_adaptive_pooling_rules(RuleTable& rules);  // adaptive_pooling.cpp
+
+// Batch norms that a library computes as a whole.
+
+// Returns the batch norm of images x by their own statistics, with f32 weight and bias: the result, and in f32 the
+// mean, 1 / deviation and the unbiased variance of each channel. Returns nothing where XLA computes it. Defined in
+// ops/xla_cpu/library_rows.cpp.
+std::optional<Values> library_batch_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, double eps);
+// Returns the gradients of x and, in f32, of weight and bias, from the result's gradient.
+std::optional<Values> library_batch_norm_gradients(Emit& e, const Value& dy, const Value& x, const Value& weight,
+                                                   const Value& mean, const Value& rstd, double eps);
+
+// Bisection of sorted rows.
+
+// Returns the gap of the sorted rows of `sequence` in which each value is: the number of elements below it (or, with
+// `right`, not above it). If `sequence` has more than one dimension, each row is searched for its own values. NaN
+// counts as above everything.
+Value search(Emit& e, const Value& sequence, const Value& values, bool right);
 
 }  // namespace tpjrt::ops

@@ -1,12 +1,11 @@
-// Scatter and index idioms that several families share, with three ways to place the updates.
-//
-// Indices out of range: a read is clamped into range and a write is dropped, as in XLA, and the rules assert that
-// there are none (Emit::require_index), so an IndexError is raised when results are read. Negative indices wrap only
-// where torch's own op accepts them (index, index_put, index_fill, take, put).
+// Helpers of movement that other families use, too: scatter and index idioms, sorting, and writes through strides.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
+#include "ops/rule/call.h"
+#include "ops/rule/emit.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -43,5 +42,24 @@ struct TupleIndex {
 Dims tuple_result_dims(const TupleIndex& index, const Dims& self);
 Value gather_tuple(Emit& e, const Value& self, const TupleIndex& index);
 Value scatter_tuple(Emit& e, const Value& self, const TupleIndex& index, const Value& updates, Combine combine);
+
+// Sorting in torch's order: NaN is the greatest, and equal elements keep their order. sorting.cpp and random.cpp
+// share it.
+
+struct Sorted {
+  Value values, indices;  // the indices are s64 positions along the dimension
+};
+
+Sorted sort_along(Emit& e, const Value& x, int64_t dim, bool descending);
+
+// Writes through sizes, strides and an offset (pjrt::write).
+
+// Returns the update with elements that share memory along a dimension merged: the first stands for all (fill_ writes
+// only one value).
+Value without_shared(Emit& e, Value update, const Dims& strides);
+
+// Returns the base with the update written over it by PyTorch, if each element has a place of its own. Returns
+// nothing where XLA writes it. Defined in ops/xla_cpu/library_rows.cpp.
+std::optional<Value> library_write(Emit& e, const Call& c);
 
 }  // namespace tpjrt::ops
