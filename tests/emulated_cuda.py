@@ -56,7 +56,7 @@ def environment_in(folder: Path) -> dict[str, str]:
         "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),
         "TORCH_PJRT_PLUGIN": str(plugin), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0",
         "PYTHONPATH": str(ROOT), "TORCH_PJRT_STRICT": "1",
-        "TORCH_PJRT_KERNELS": "0",  # there is no cuDNN
+        "TORCH_PJRT_LIBRARY_KERNELS": "0",  # there is no cuDNN
     }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def seconds_to_interrupts(program: str, count: int = 1, before: float = 0.2, **e
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"TORCH_PJRT_PROGRESS": "0"} | environment,
+        env=os.environ | {"TORCH_PJRT_COMPILE_LOG_SECONDS": "0"} | environment,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

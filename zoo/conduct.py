@@ -33,7 +33,7 @@ class Worker:
         self.environment, self.cells = environment, 0
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, closed by end()
         paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        own = {"OMP_NUM_THREADS": "1", "TORCH_PJRT_PROGRESS": "0", "TQDM_DISABLE": "1", "PYTHONPATH": paths}
+        own = {"OMP_NUM_THREADS": "1", "TORCH_PJRT_COMPILE_LOG_SECONDS": "0", "TQDM_DISABLE": "1", "PYTHONPATH": paths}
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "zoo.worker", json.dumps(vars(settings))],
             stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """Matrix products compiled for the CPU, by shape and dtype, against eager: of few and of many rows, by matrices that
 are transposed (linear) and not (mm), and attention. Times are the minimum over some rounds.
 
-TORCH_PJRT_KERNELS=0 times XLA alone.
+TORCH_PJRT_LIBRARY_KERNELS=0 times XLA alone.
 """
 
 from __future__ import annotations

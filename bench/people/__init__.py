@@ -47,7 +47,7 @@ def run(name: str, device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             **os.environ, "TORCH_PJRT_CACHE": "1", "TORCH_PJRT_CACHE_DIR": cache, "TORCH_PJRT_COMPILE": "auto",
-            "OMP_NUM_THREADS": "1", "TORCH_PJRT_PROGRESS": "0",
+            "OMP_NUM_THREADS": "1", "TORCH_PJRT_COMPILE_LOG_SECONDS": "0",
         }  # fmt: skip
         command = ["taskset", "-c", core, sys.executable, "-W", "ignore", "-m", "people.one", name, device]
         done = subprocess.run(command, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False)

@@ -195,7 +195,7 @@ def measure() -> list[Result]:
         "world": Worker("world"),
         "captured": Worker("captured"),
         "one device": Worker("alone"),
-        "one device, by XLA alone": Worker("alone", TORCH_PJRT_KERNELS="0"),
+        "one device, by XLA alone": Worker("alone", TORCH_PJRT_LIBRARY_KERNELS="0"),
     }
     try:
         ours, captured, reported = workers.pop("world"), workers.pop("captured"), {}

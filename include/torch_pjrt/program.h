@@ -103,7 +103,7 @@ class TORCH_PJRT_API Results {
 };
 
 struct Options {
-  // A plugin's name ("xla_cpu_pjrt"), which is searched in TORCH_PJRT_PLUGINS (folders, joined by ':') and in the
+  // A plugin's name ("xla_cpu_pjrt"), which is searched in TORCH_PJRT_PLUGIN_PATH (folders, joined by ':') and in the
   // site-packages of the active Python environment, or the path of its shared library. Empty: TORCH_PJRT_PLUGIN.
   std::string plugin = {};
   // Path of the weights of a file that was saved without them. Empty: the name stored in the file, in the file's

@@ -670,7 +670,7 @@ def add_default_kernel(
     composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]
 ) -> None:
     """
-    Registers a kernel that is used unless ``TORCH_PJRT_KERNELS=0`` is set. It can't be removed.
+    Registers a kernel that is used unless ``TORCH_PJRT_LIBRARY_KERNELS=0`` is set. It can't be removed.
     """
 
 def add_kernel(composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]) -> Kernel:

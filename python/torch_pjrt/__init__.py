@@ -21,6 +21,7 @@ The names of this package, by task (``torch.pjrt`` is the device module, the cou
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -122,11 +123,11 @@ def __dir__() -> list[str]:
 def init(plugin: str | None = None) -> None:
     """Starts the PJRT client now, instead of at the first use of data.
 
-    Example: ``torch_pjrt.init("xla-cpu-pjrt")``.
+    Example: ``torch_pjrt.init("xla_cpu_pjrt")``.
 
     Args:
         plugin: the name of an installed plugin or the path of a shared library. Default: a GPU plugin that finds a
-            device, else ``xla-cpu-pjrt``.
+            device, else ``xla_cpu_pjrt``.
 
     Raises:
         torch_pjrt.plugins.PluginNotFoundError: no such plugin is installed.
@@ -242,6 +243,16 @@ class eager_mode:
     def __exit__(self, *exception: object) -> None:
         _C.set_eager(self.before)
 
+
+_RENAMED = {  # settings whose old names have no effect
+    "TORCH_PJRT_KERNELS": "TORCH_PJRT_LIBRARY_KERNELS",
+    "TORCH_PJRT_LATE": "TORCH_PJRT_COLLECTIVE_WARN_SECONDS",
+    "TORCH_PJRT_LIBRARIES": "TORCH_PJRT_AUTOSELECT",
+    "TORCH_PJRT_PLUGINS": "TORCH_PJRT_PLUGIN_PATH",
+    "TORCH_PJRT_PROGRESS": "TORCH_PJRT_COMPILE_LOG_SECONDS",
+}
+for _old in _RENAMED.keys() & os.environ.keys():
+    warnings.warn(f"{_old} has no effect: the setting is called {_RENAMED[_old]}", stacklevel=2)
 
 registration.register(device_module)
 if os.environ.get("TORCH_PJRT_COMPOSITES"):

@@ -133,7 +133,7 @@ void bind_kernels(py::module& m) {
                                                                   std::move(label), std::move(claim)));
       },
       py::arg("composite"), py::arg("platform"), py::arg("label"), py::arg("claim"),
-      "Registers a kernel that is used unless ``TORCH_PJRT_KERNELS=0`` is set. It can't be removed.");
+      "Registers a kernel that is used unless ``TORCH_PJRT_LIBRARY_KERNELS=0`` is set. It can't be removed.");
   m.def(
       "handler_version",
       [](uintptr_t address) {

@@ -27,7 +27,7 @@ std::string text_of(const char* variable) {
 // Returns the folders that may contain plugins, in order.
 std::vector<fs::path> roots() {
   std::vector<fs::path> roots;
-  const char* folders = std::getenv("TORCH_PJRT_PLUGINS");
+  const char* folders = std::getenv("TORCH_PJRT_PLUGIN_PATH");
   const std::string given = folders ? folders : "";
   for (size_t start = 0; start < given.size();) {
     const size_t end = std::min(given.find(':', start), given.size());
@@ -87,7 +87,7 @@ std::string find_plugin(const std::string& given) {
     }
   }
   throw Error("there is no plugin '" + name + "' (looked in " + (looked.empty() ? "no folder" : looked) +
-              "): give the path of its shared library, or set TORCH_PJRT_PLUGINS to the folder that it is in");
+              "): give the path of its shared library, or set TORCH_PJRT_PLUGIN_PATH to the folder that it is in");
 }
 
 std::shared_ptr<pjrt::Client> client_for(const torch_pjrt::Options& options) {

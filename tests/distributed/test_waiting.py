@@ -93,7 +93,7 @@ def test_who_is_late_is_reported(server: fresh.Server, tmp_path: Path, gpus: boo
     environment = of_gpus(tmp_path) if gpus else {}
     line = 1 + (HERE / "late.py").read_text().splitlines().index("dist.all_reduce(x)")
     first, other, last = ranks.run(
-        server, HERE / "late.py", 3, tmp_path, TORCH_PJRT_LATE="0.8", **environment
+        server, HERE / "late.py", 3, tmp_path, TORCH_PJRT_COLLECTIVE_WARN_SECONDS="0.8", **environment
     )
     assert other == []
     for rank, reported in ((0, first), (2, last)):

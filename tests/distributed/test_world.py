@@ -35,7 +35,7 @@ def test_collectives(server: fresh.Server) -> None:
 
 @pytest.mark.parametrize("kernels", ["1", "0"])
 def test_reading(server: fresh.Server, kernels: str) -> None:
-    assert run(server, "reading", TORCH_PJRT_KERNELS=kernels) == "read"
+    assert run(server, "reading", TORCH_PJRT_LIBRARY_KERNELS=kernels) == "read"
 
 
 def test_refusals(server: fresh.Server) -> None:

@@ -444,7 +444,7 @@ print(sum(text.count('@"torch_pjrt.frozen_convolution"') for text in texts))
     ("environment", "expected"),
     [
         ({}, 1),
-        ({"TORCH_PJRT_KERNELS": "0"}, 0),
+        ({"TORCH_PJRT_LIBRARY_KERNELS": "0"}, 0),
         ({"OMP_NUM_THREADS": "1"}, 1),
         ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, 1),
     ],

@@ -308,9 +308,9 @@ def test_strict_mode_of_a_process_and_the_one_warning(server: fresh.Server) -> N
     x = torch.eye(2, device="pjrt")
     for _ in range(3): torch.linalg.eigvals(x)
     """
-    strict = error_of(server, program, TORCH_PJRT_STRICT="1", TORCH_PJRT_KERNELS="0")
+    strict = error_of(server, program, TORCH_PJRT_STRICT="1", TORCH_PJRT_LIBRARY_KERNELS="0")
     assert "[aten::_linalg_eigvals] would run on the host at <string>:4" in strict
-    warned = server.end(program, TORCH_PJRT_KERNELS="0")
+    warned = server.end(program, TORCH_PJRT_LIBRARY_KERNELS="0")
     assert warned.returncode == 0
     assert warned.stderr.count("[aten::_linalg_eigvals] runs on the host at <string>:4: XLA has no op for this") == 1
 

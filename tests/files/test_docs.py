@@ -38,7 +38,7 @@ def test_each_command_of_pjrt_run(folder: Path) -> None:
         program, *rest = command.split()
         result = subprocess.run(
             [library.installed() / "bin" / program, *rest],
-            cwd=folder, env={**ENV, "TORCH_PJRT_PLUGINS": str(site)}, capture_output=True, text=True, timeout=300,
+            cwd=folder, env={**ENV, "TORCH_PJRT_PLUGIN_PATH": str(site)}, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
     assert (folder / "state.safetensors").exists()
@@ -67,7 +67,7 @@ def test_the_program_in_cpp_is_built_as_the_page_says(folder: Path) -> None:
     site = Path(library.plugin()).parents[2]
     result = subprocess.run(
         [project / "build/server"],
-        cwd=folder, env={**ENV, "TORCH_PJRT_PLUGINS": str(site)}, capture_output=True, text=True, timeout=300,
+        cwd=folder, env={**ENV, "TORCH_PJRT_PLUGIN_PATH": str(site)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.split()) == 2

@@ -63,7 +63,7 @@ def test_describes_a_file(folder: Path) -> None:
 def test_finds_a_plugin_by_name(folder: Path) -> None:
     site = Path(library.plugin()).parents[2]
     command = [str(library.installed() / "bin/pjrt-run"), str(folder / "model.pjrt"), "--plugin", "xla_cpu_pjrt"]
-    env = {"TORCH_PJRT_PLUGINS": f"/no/such:{site}", "TORCH_PJRT_CACHE": "0"}
+    env = {"TORCH_PJRT_PLUGIN_PATH": f"/no/such:{site}", "TORCH_PJRT_CACHE": "0"}
     assert subprocess.run(command, env=env, capture_output=True, timeout=300).returncode == 0
 
 

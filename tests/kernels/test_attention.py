@@ -112,7 +112,7 @@ def test_what_it_takes(run: Run, cudnn: str) -> None:
         check([*inputs(dtype), bias], given, MASKED)
         check([*inputs(dtype), bias[0]], given, MASKED)
         check([*inputs(dtype), bias[0, 0]], given, MASKED[:1])
-    """), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn, TORCH_PJRT_KERNELS="")  # fmt: skip
+    """), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn, TORCH_PJRT_LIBRARY_KERNELS="")  # fmt: skip
 
 
 def test_rows_that_finite_numbers_hide(run: Run, cudnn: str) -> None:
@@ -129,7 +129,7 @@ def test_rows_that_finite_numbers_hide(run: Run, cudnn: str) -> None:
         check([q, k, v], run, [])  # the same programs
         mask[3, 2:] = float("-inf")
         check([q, k, v], run, [])
-    """), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn, TORCH_PJRT_KERNELS="")  # fmt: skip
+    """), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn, TORCH_PJRT_LIBRARY_KERNELS="")  # fmt: skip
 
 
 def test_compiled_functions_of_cuda_tensors(run: Run, cudnn: str) -> None:
@@ -147,7 +147,7 @@ def test_compiled_functions_of_cuda_tensors(run: Run, cudnn: str) -> None:
     check(inputs(dtype, k=(2, 4, 10, 8)), attention, PLAIN, "cuda")
     _C.set_program_listener(None)
     assert len(texts) == 2 and not any("6x10x" in text for text in texts)  # no scores
-    """), EMULATED_CUDNN=cudnn, TORCH_PJRT_KERNELS="")  # fmt: skip
+    """), EMULATED_CUDNN=cudnn, TORCH_PJRT_LIBRARY_KERNELS="")  # fmt: skip
 
 
 def test_what_it_leaves_to_the_decomposition(run: Run, cudnn: str) -> None:
@@ -171,7 +171,7 @@ def test_what_it_leaves_to_the_decomposition(run: Run, cudnn: str) -> None:
     assert "drops out" in why(inputs(half), lambda q, k, v: attention(q, k, v, dropout_p=0.5))
     odd = torch.ones(5, 5, dtype=torch.bool)
     assert "odd number" in why(inputs(half, (2, 4, 5, 8)), lambda q, k, v: attention(q, k, v, odd.to("pjrt")))
-    """), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn, TORCH_PJRT_KERNELS="")  # fmt: skip
+    """), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn, TORCH_PJRT_LIBRARY_KERNELS="")  # fmt: skip
 
 
 def test_what_cudnn_refuses_is_the_decomposition(run: Run) -> None:
@@ -185,16 +185,16 @@ def test_what_cudnn_refuses_is_the_decomposition(run: Run) -> None:
         x = q.to(device)
         y = (torch.compile(f, backend="pjrt") if device == "cuda" else f)(x, x, x).cpu()
         torch.testing.assert_close(y, F.scaled_dot_product_attention(q, q, q), rtol=2e-2, atol=2e-2)
-    """, TORCH_PJRT_COMPILE="first", TORCH_PJRT_KERNELS="")  # fmt: skip
+    """, TORCH_PJRT_COMPILE="first", TORCH_PJRT_LIBRARY_KERNELS="")  # fmt: skip
     assert result.stderr.count("XLA refuses a program with cuDNN's fused attention") == 2
-    assert result.stderr.count("TORCH_PJRT_KERNELS=0 leaves it out") == 2
+    assert result.stderr.count("TORCH_PJRT_LIBRARY_KERNELS=0 leaves it out") == 2
 
 
 def test_it_can_be_switched_off(run: Run, cudnn: str) -> None:
     program = """
     check(inputs(torch.bfloat16), attention, [])
     """
-    run(started(program), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn)  # TORCH_PJRT_KERNELS=0
+    run(started(program), TORCH_PJRT_COMPILE="first", EMULATED_CUDNN=cudnn)  # TORCH_PJRT_LIBRARY_KERNELS=0
 
 
 def test_the_cpu_knows_nothing_of_it() -> None:

@@ -266,11 +266,11 @@ print(any("torch_pjrt.convolution" in text for text in texts))
     ("environment", "expected"),
     [
         ({}, HAS_BF16_DOTS),
-        ({"TORCH_PJRT_KERNELS": "0"}, False),
+        ({"TORCH_PJRT_LIBRARY_KERNELS": "0"}, False),
         ({"ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, False),  # a machine with fewer instructions
         ({"ONEDNN_MAX_CPU_ISA": "avx512_core_bf16"}, HAS_BF16_DOTS),
         ({"ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}, HAS_BF16_DOTS),
-        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "TORCH_PJRT_KERNELS": "all"}, True),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "TORCH_PJRT_LIBRARY_KERNELS": "all"}, True),
         ({"OMP_NUM_THREADS": "1"}, HAS_BF16_DOTS),
     ],
     ids=str,
@@ -304,7 +304,7 @@ print(sum("torch_pjrt.convolution" in text for text in texts) > 20)
 @with_library
 def test_opinfo_samples_by_the_library(server: fresh.Server) -> None:
     """The samples are small, so XLA runs them by default."""
-    (reported,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
+    (reported,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_LIBRARY_KERNELS": "all"}))
     assert reported.out.split() == ["True"]
 
 

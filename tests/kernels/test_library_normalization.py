@@ -96,7 +96,7 @@ print(any("torch_pjrt.batch_norm" in text for text in texts))
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
-    [({"TORCH_PJRT_KERNELS": "0"}, False), ({"TORCH_PJRT_KERNELS": "all"}, True)],
+    [({"TORCH_PJRT_LIBRARY_KERNELS": "0"}, False), ({"TORCH_PJRT_LIBRARY_KERNELS": "all"}, True)],
 )
 def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: bool) -> None:
     (reported,) = server.run(fresh.Job(OFF, environment=environment))

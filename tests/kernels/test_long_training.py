@@ -45,5 +45,5 @@ def test_a_thousand_steps(server: fresh.Server) -> None:
     assert eager[-1] < 0.01 < 0.5 < eager[0], "it learns"
     for kernels in ("1", "0"):
         torch.testing.assert_close(
-            curve(server, "pjrt", TORCH_PJRT_KERNELS=kernels), eager, rtol=0.1, atol=1e-3
+            curve(server, "pjrt", TORCH_PJRT_LIBRARY_KERNELS=kernels), eager, rtol=0.1, atol=1e-3
         )

@@ -345,7 +345,7 @@ def test_products_of_int8_are_exact(server: fresh.Server, isa: str) -> None:
     ("environment", "expected"),
     [
         ({}, True),
-        ({"TORCH_PJRT_KERNELS": "0"}, False),
+        ({"TORCH_PJRT_LIBRARY_KERNELS": "0"}, False),
         ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, False),  # a machine with fewer instructions
         ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, True),
         ({"OMP_NUM_THREADS": "1"}, True),
@@ -382,7 +382,7 @@ print(sum("torch_pjrt.matrix_product" in text for text in texts) > 20)
 @with_library
 def test_opinfo_samples_by_the_library(server: fresh.Server) -> None:
     """The samples are small, so XLA runs them by default."""
-    (reported,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
+    (reported,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_LIBRARY_KERNELS": "all"}))
     assert reported.out.split() == ["True"]
 
 

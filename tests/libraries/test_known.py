@@ -40,7 +40,7 @@ sys.path = []
 import importlib.util
 print(importlib.util.find_spec("stable_baselines3"))
 """
-LINE = "torch_pjrt: stable_baselines3 runs on device pjrt (cpu); TORCH_PJRT_LIBRARIES=0 leaves the choice to it\n"
+LINE = "torch_pjrt: stable_baselines3 runs on device pjrt (cpu); TORCH_PJRT_AUTOSELECT=0 leaves the choice to it\n"
 
 
 def test_when(server: Server, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_when(server: Server, tmp_path: Path) -> None:
         Job(path("before") + "import stable_baselines3" + ASK, environment=quiet),
         Job(path("middle", imports="import torch_pjrt") + "import stable_baselines3" + ASK, environment=quiet),
         Job(path("unknown", "97.1") + ASK),
-        Job(path("off") + ASK, environment={"TORCH_PJRT_LIBRARIES": "0"}),
+        Job(path("off") + ASK, environment={"TORCH_PJRT_AUTOSELECT": "0"}),
         Job(path("logged") + "import logging\nlogging.basicConfig(level=logging.ERROR)" + ASK),
     )
     for here in (after, before, middle, unknown):

@@ -62,7 +62,7 @@ READS_ITS_SIZE = {
 def may_call_kernels() -> bool:
     """Returns whether programs may call PyTorch's own kernels."""
     is_cpu = torch_pjrt._C.platform_name() == "cpu" and torch_pjrt._C.is_host_memory()
-    return is_cpu and os.environ.get("TORCH_PJRT_KERNELS") != "0"
+    return is_cpu and os.environ.get("TORCH_PJRT_LIBRARY_KERNELS") != "0"
 
 
 def on_the_host(name: str) -> bool:

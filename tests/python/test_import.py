@@ -56,6 +56,20 @@ def test_the_package_may_be_imported_first() -> None:
     )
 
 
+def test_an_old_name_of_a_setting_is_warned_of_once() -> None:
+    count = """
+        import warnings
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import torch, torch_pjrt
+        print([str(w.message) for w in caught if "TORCH_PJRT_" in str(w.message)])
+    """
+    assert run(count, TORCH_PJRT_LATE="5") == (
+        "['TORCH_PJRT_LATE has no effect: the setting is called TORCH_PJRT_COLLECTIVE_WARN_SECONDS']"
+    )
+    assert run(count) == "[]"
+
+
 def test_no_client_is_started_before_data_is_needed() -> None:
     assert (
         run("""

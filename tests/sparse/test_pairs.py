@@ -259,7 +259,7 @@ print("right")
 
 
 def test_where_no_kernel_of_the_cpus_is_called(server: fresh.Server) -> None:
-    (reported,) = server.run(fresh.Job(WITHOUT_KERNELS, environment={"TORCH_PJRT_KERNELS": "0"}))
+    (reported,) = server.run(fresh.Job(WITHOUT_KERNELS, environment={"TORCH_PJRT_LIBRARY_KERNELS": "0"}))
     assert reported.out.strip() == "right"
 
 

@@ -27,7 +27,7 @@ _is_ours = False  # True while init_process_group makes a store for this device'
 
 def patience() -> float:
     """Returns the seconds after which the late ranks are reported; 0 means never."""
-    return float(os.environ.get("TORCH_PJRT_LATE") or 10)
+    return float(os.environ.get("TORCH_PJRT_COLLECTIVE_WARN_SECONDS") or 10)
 
 
 def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: str, cure: str) -> None:

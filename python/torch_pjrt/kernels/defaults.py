@@ -1,4 +1,4 @@
-"""Kernels that are registered by default, by platform. ``TORCH_PJRT_KERNELS=0`` disables them.
+"""Kernels that are registered by default, by platform. ``TORCH_PJRT_LIBRARY_KERNELS=0`` disables them.
 
 Their modules are imported when the first call is offered to them.
 """
@@ -22,7 +22,7 @@ def _attention(*offer: Any) -> Any:
 
 def install() -> None:
     """Registers the kernels, once, for programs of their platforms."""
-    if os.environ.get("TORCH_PJRT_KERNELS") == "0":
+    if os.environ.get("TORCH_PJRT_LIBRARY_KERNELS") == "0":
         return
     for op in ATTENTION:
         for way in "", "_backward":

@@ -130,6 +130,6 @@ class Adaptation:
             warnings.warn(
                 f"torch_pjrt leaves {self._library} alone, as {name} isn't what is known here: {why}. "
                 "It may not choose the device by itself. Name the device where the library takes one; "
-                "TORCH_PJRT_LIBRARIES=0 silences this",
+                "TORCH_PJRT_AUTOSELECT=0 silences this",
                 stacklevel=2,
             )

@@ -33,7 +33,7 @@ def announce(library: str) -> None:
         return
     _announced.add(library)
     name = torch.pjrt.get_device_name()
-    line = f"{library} runs on device pjrt ({name}); TORCH_PJRT_LIBRARIES=0 leaves the choice to it"
+    line = f"{library} runs on device pjrt ({name}); TORCH_PJRT_AUTOSELECT=0 leaves the choice to it"
     messages.inform("torch_pjrt.libraries", line)
 
 

@@ -39,7 +39,7 @@ def _start(library: Library) -> None:
 
 
 def install() -> None:
-    if os.environ.get("TORCH_PJRT_LIBRARIES") == "0":
+    if os.environ.get("TORCH_PJRT_AUTOSELECT") == "0":
         return
     for library in KNOWN:
         before_import(library.package, lambda library=library: _start(library))  # type: ignore[misc]

@@ -21,7 +21,7 @@ thread_local WaitForRanks* innermost = nullptr;
 
 std::chrono::duration<double> patience() {
   static const Seconds seconds = [] {
-    const char* reported = std::getenv("TORCH_PJRT_LATE");
+    const char* reported = std::getenv("TORCH_PJRT_COLLECTIVE_WARN_SECONDS");
     return Seconds(reported && *reported ? std::atof(reported) : 10);
   }();
   return seconds;

@@ -15,7 +15,7 @@
 
 namespace tpjrt::device {
 
-// Returns how long a rank waits before it reports others as late: TORCH_PJRT_LATE, in seconds. 0 means never.
+// Returns how long a rank waits before it reports others as late: TORCH_PJRT_COLLECTIVE_WARN_SECONDS, in seconds. 0 means never.
 std::chrono::duration<double> patience();
 
 // A wait for other ranks, which is reported once.

@@ -24,7 +24,7 @@ namespace {
 // Returns the seconds after which a compile is reported; 0: never.
 double delay() {
   static const double seconds = [] {
-    const char* value = std::getenv("TORCH_PJRT_PROGRESS");
+    const char* value = std::getenv("TORCH_PJRT_COMPILE_LOG_SECONDS");
     return value && *value ? std::atof(value) : 1.0;
   }();
   return seconds;

@@ -16,7 +16,7 @@
 namespace tpjrt::engine {
 
 // While it lives, starting with the second second, stderr shows "torch_pjrt: compiling a graph of 1200 ops, 5 s". The
-// line is removed at the end. Does nothing if stderr is no terminal. TORCH_PJRT_PROGRESS sets the delay in seconds; 0:
+// line is removed at the end. Does nothing if stderr is no terminal. TORCH_PJRT_COMPILE_LOG_SECONDS sets the delay in seconds; 0:
 // never.
 class CompileProgress {
  public:
@@ -30,7 +30,7 @@ class CompileProgress {
   std::unique_ptr<Line> line_;
 };
 
-// A step's wait for a program of `ops` calls. Reported if it took at least TORCH_PJRT_PROGRESS seconds: "waited 3.4 s
+// A step's wait for a program of `ops` calls. Reported if it took at least TORCH_PJRT_COMPILE_LOG_SECONDS seconds: "waited 3.4 s
 // for a graph of 314 ops (train.py:30)", with this thread's current line.
 struct Wait {
   double seconds;

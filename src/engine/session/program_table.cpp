@@ -236,7 +236,7 @@ std::shared_ptr<Program> ProgramTable::finish(const graph::Walk& walk, PendingCo
       // A library's supported cases depend on its version as well, and only its rejection reveals them.
       TORCH_WARN("XLA refuses a program with ", *pending.default_kernels.begin(),
                  ", which is compiled with what it stands for instead: ", error.what(),
-                 "\nTORCH_PJRT_KERNELS=0 leaves it out at once.");
+                 "\nTORCH_PJRT_LIBRARY_KERNELS=0 leaves it out at once.");
       return finish(walk, *prepare(walk, /*with_defaults=*/false));
     }
     throw_refusal(session_.client(), session_.target(), walk, error);

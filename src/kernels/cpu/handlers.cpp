@@ -34,7 +34,7 @@ const std::map<std::string, XLA_FFI_Handler*>& all() {
 }  // namespace
 
 bool are_cpu_kernels_wanted() {
-  const char* given = std::getenv("TORCH_PJRT_KERNELS");
+  const char* given = std::getenv("TORCH_PJRT_LIBRARY_KERNELS");
   return given == nullptr || std::string_view(given) != "0";
 }
 

@@ -16,7 +16,7 @@
 
 namespace tpjrt::kernels {
 
-// Returns false if TORCH_PJRT_KERNELS=0.
+// Returns false if TORCH_PJRT_LIBRARY_KERNELS=0.
 bool are_cpu_kernels_wanted();
 // Lets this client's programs call the handlers. Returns false, and registers nothing, if they aren't wanted, or if
 // the plugin takes no handlers or has memory of its own.

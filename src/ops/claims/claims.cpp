@@ -49,7 +49,7 @@ bool has_bf16_dots() {
 
 const Machine& Machine::here() {
   static const Machine machine = [] {
-    const char* given = std::getenv("TORCH_PJRT_KERNELS");
+    const char* given = std::getenv("TORCH_PJRT_LIBRARY_KERNELS");
     const bool bf16 = answer("mkldnn::_is_mkldnn_bf16_supported");
     return Machine{.bf16 = bf16,
                    .fp16 = answer("mkldnn::_is_mkldnn_fp16_supported"),

@@ -23,7 +23,7 @@ struct Machine {
   bool avx2 = false;  // AVX2 or more, which this project's own kernel needs (src/kernels/cpu/products/skinny_gemm.h)
   bool vnni = false;  // sums of int8 products are exact; without it, sums of pairs of large products saturate
 
-  bool takes_all = false;  // TORCH_PJRT_KERNELS=all: the libraries do whatever they can, faster or not
+  bool takes_all = false;  // TORCH_PJRT_LIBRARY_KERNELS=all: the libraries do whatever they can, faster or not
 
   // Returns this machine's capabilities, which are detected once.
   static const Machine& here();
@@ -80,7 +80,7 @@ struct Size {
 };
 inline constexpr int64_t kAnyWork = int64_t{1} << 62;  // asks whether any call is claimed
 
-// Returns who computes the call. TORCH_PJRT_KERNELS=all: a library, if it can.
+// Returns who computes the call. TORCH_PJRT_LIBRARY_KERNELS=all: a library, if it can.
 Who who_computes(Heavy op, ElementType element, const Size& size, uint8_t layout = kStraight);
 inline bool is_claimed(Heavy op, ElementType element, const Size& size, uint8_t layout = kStraight) {
   return who_computes(op, element, size, layout) != Who::kXla;

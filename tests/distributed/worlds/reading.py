@@ -33,7 +33,7 @@ x = split(torch.arange(8.0), world)
 refused(r"item\(\)", lambda: x.sum().item())
 refused(r"item\(\)", lambda: bool((x > 0).all()))
 refused(r"item\(\)", x.nonzero)  # its size depends on the values
-if os.environ.get("TORCH_PJRT_KERNELS") == "0":
+if os.environ.get("TORCH_PJRT_LIBRARY_KERNELS") == "0":
     refused("aten::.* on the host", lambda: torch.linalg.eigvals(x.reshape(2, 1) @ x.reshape(1, 2)))
 else:  # PyTorch's kernel is part of the program, and runs on each rank's values
     found = torch.linalg.eigvals(x.reshape(2, 1) @ x.reshape(1, 2)).real.sum().unsqueeze(0)

@@ -30,7 +30,7 @@ def shown(server: fresh.Server, delay: str) -> str:
     ours, theirs = pty.openpty()
     try:
         server.run(
-            fresh.Job(SOURCE, (os.ttyname(theirs),), {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_PROGRESS": delay})
+            fresh.Job(SOURCE, (os.ttyname(theirs),), {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE_LOG_SECONDS": delay})
         )
         os.write(theirs, b"<end>")
         text = b""
@@ -55,7 +55,7 @@ def test_it_can_be_switched_off(server: fresh.Server) -> None:
 
 def reported(server: fresh.Server, source: str, delay: str | None = "0.01") -> str:
     """Returns the output on a stderr that is no terminal."""
-    delays = {} if delay is None else {"TORCH_PJRT_PROGRESS": delay}
+    delays = {} if delay is None else {"TORCH_PJRT_COMPILE_LOG_SECONDS": delay}
     environment = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE": "first", **delays}
     [result] = server.run(fresh.Job(source, ("/dev/stderr",), environment))
     return result.err
@@ -133,6 +133,6 @@ thread.join()
 
 
 def test_a_log_is_waited_for_without_our_lock(server: fresh.Server) -> None:
-    environment = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE": "first", "TORCH_PJRT_PROGRESS": "0.0001"}
+    environment = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE": "first", "TORCH_PJRT_COMPILE_LOG_SECONDS": "0.0001"}
     [result] = server.run(fresh.Job(LOCKED, (), environment))
     assert sorted(set(result.out.splitlines())) == ["True", "told waited"]

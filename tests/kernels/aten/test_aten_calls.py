@@ -314,7 +314,7 @@ print(torch_pjrt.metrics()["host_fallbacks"])
 """
     reported = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, "TORCH_PJRT_KERNELS": "0"}, capture_output=True, text=True, check=True,
+        env={**os.environ, "TORCH_PJRT_LIBRARY_KERNELS": "0"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert reported.stdout.strip() == "{'aten::_linalg_eigvals': 1}"
 

@@ -25,6 +25,6 @@ def test_factors_of(server: fresh.Server, part: str) -> None:
 
 
 def run(server: fresh.Server, part: str) -> None:
-    environment = {"TORCH_PJRT_KERNELS": "0", "TORCH_PJRT_COMPILE": "first"}
+    environment = {"TORCH_PJRT_LIBRARY_KERNELS": "0", "TORCH_PJRT_COMPILE": "first"}
     (reported,) = server.run(fresh.Job(PROGRAM.read_text(), (part,), environment, str(PROGRAM)))
     assert reported.out.split() == ["right"]
