@@ -7,8 +7,6 @@ then stay set, and each call of the program sets them again.
 
 from __future__ import annotations
 
-import types
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +20,7 @@ from torch_pjrt.errors import CaptureError
 
 # Attributes that torch.compile, of PyTorch and of Lightning, sets on a module.
 NOTES_OF_COMPILE = ("_is_torch_compile", "_compile_kwargs")
+PLAIN = (bool, int, float, complex, str, bytes, range, torch.dtype, torch.device)
 
 
 def is_as_before(now: Any, before: Any) -> bool:
@@ -34,7 +33,7 @@ def is_as_before(now: Any, before: Any) -> bool:
         return len(now) == len(before) and all(map(is_as_before, now, before))
     if isinstance(now, dict):
         return list(now) == list(before) and all(map(is_as_before, now.values(), before.values()))
-    return isinstance(now, (bool, int, float, complex, str, torch.dtype, torch.device)) and bool(now == before)
+    return isinstance(now, PLAIN) and bool(now == before)
 
 
 @dataclass
@@ -79,33 +78,6 @@ class Attributes:
             for key, value in module.__dict__.items()
             if key not in NOTES_OF_COMPILE and (key not in before or not is_as_before(value, before[key]))
         ]
-
-
-def _items(container: Any) -> list[Any]:
-    if isinstance(container, types.CellType):
-        try:
-            return [container.cell_contents]
-        except ValueError:  # not bound yet
-            return []
-    return list(container.items()) if isinstance(container, dict) else list(container)
-
-
-class Containers:
-    """Lists, dicts and variables beside modules at one time."""
-
-    def __init__(self, containers: Sequence[tuple[str, Any]]) -> None:
-        self.before = [(name, container, _items(container)) for name, container in containers]
-
-    def warn_of_changes(self) -> None:
-        """Warns of each that the captured function has changed, which its program does not."""
-        changed = {name for name, each, before in self.before if not is_as_before(_items(each), before)}
-        for name in sorted(changed):
-            warnings.warn(
-                f"the captured function changes '{name}', a variable or a container in it: that happens while it is "
-                "captured, and calls of the program don't do it. Return the value, or keep a tensor in a buffer that "
-                "is updated in place",
-                stacklevel=2,
-            )
 
 
 class Text:

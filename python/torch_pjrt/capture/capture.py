@@ -13,8 +13,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.capture.attributes import Assigned, Attributes, Containers, Text, check_same
+from torch_pjrt.capture.attributes import Assigned, Attributes, Text, check_same
 from torch_pjrt.capture.composed import cumulative_momenta
+from torch_pjrt.capture.effects import Effects
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.gradients import Giving, Look, Plan, owners
 from torch_pjrt.capture.kept import mark
@@ -27,7 +28,7 @@ from torch_pjrt.capture.recording import (
     recording,
 )
 from torch_pjrt.capture.scalars import Integer, Number
-from torch_pjrt.capture.stand_ins import CPU, LIST, SINGLE, TUPLE
+from torch_pjrt.capture.stand_ins import CPU, LIST, form_of_results
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
@@ -143,6 +144,7 @@ def _run_once(
     given = [mode.argument(t, f"argument {i}") for i, t in enumerate(reals)]
     pending = iter(given)
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda _: next(pending), (args, kwargs))
+    found.effects.give(fn, args, kwargs)
     pinned: set[Hyperparameter] = set()
     values = None
     numbers: dict[Hyperparameter, Number] = {}
@@ -233,14 +235,6 @@ def _with_grads(
     return run, plan
 
 
-def _form(spec: pytree.TreeSpec, results: Sequence[Any]) -> int:
-    if not all(isinstance(leaf, torch.Tensor) for leaf in results):
-        return LIST
-    if spec.is_leaf():
-        return SINGLE
-    return TUPLE if spec.type is tuple and all(child.is_leaf() for child in spec.children()) else LIST
-
-
 def capture(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -320,7 +314,7 @@ def _record(
     with_grads: bool,
 ) -> Recorded:
     """Runs ``fn`` again where it sets attributes of modules, for what it does when they are set (attributes.py)."""
-    before, containers = Attributes(found.modules), Containers(found.containers)
+    before, found.effects, recorded = Attributes(found.modules), Effects(found), None
     try:
         recorded = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
         if assigned := before.assigned():
@@ -331,10 +325,14 @@ def _record(
             recorded = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
             check_same(text, recorded.text(), assigned, after.assigned())
             recorded.assigned = assigned
+        found.effects.check()
     except (CaptureError, NotImplementedError, StateMade):
+        if recorded is not None:
+            recorded.end()
+            recorded.let_go()
         before.restore()
+        found.effects.restore()
         raise
-    containers.warn_of_changes()
     return recorded
 
 
@@ -394,7 +392,7 @@ def _capture(
         raise CaptureError(str(error)) from error
     cleared = [owner for owner in plan.cleared if isinstance(owner, Compound)]
     plain = run.templates is None and not cleared and not gradients
-    form = _form(run.spec, run.leaves) if plain else LIST
+    form = form_of_results(run.spec, run.leaves) if plain else LIST
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]
     followers = [f for f in mode.followers if f.leader in position]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
+from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.capture.kept import Kept
@@ -72,3 +76,11 @@ def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
     program = _C.Trace().compile([tensor.detach()], [CPU], DEVICE)
     value: torch.Tensor = _C.Captured(program, [], [], [], [], SINGLE).call((None,))
     return value
+
+
+def form_of_results(spec: pytree.TreeSpec, results: Sequence[Any]) -> int:
+    if not all(isinstance(leaf, torch.Tensor) for leaf in results):
+        return LIST
+    if spec.is_leaf():
+        return SINGLE
+    return TUPLE if spec.type is tuple and all(child.is_leaf() for child in spec.children()) else LIST

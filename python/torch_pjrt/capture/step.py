@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.capture.attributes import assign
 from torch_pjrt.capture.beside import Beside
+from torch_pjrt.capture.binding import bind, signature_of
 from torch_pjrt.capture.capture import Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.stand_ins import LIST
@@ -180,7 +181,7 @@ class CompiledStep:
             structure, tensors = _taken_apart(structure, tensors)
         if _C.has_no_values(tuple(tensors)):  # under a FakeTensorMode the function runs as in eager
             return self.fn(*args, **kwargs)
-        found = find(self.fn, *self.named)
+        found = find(self.fn, *self.named, bind(signature_of(self.fn), args, kwargs).arguments)
         self.note_varying(found)
         self.captures += 1
         inputs = varying(found, self.inputs)
@@ -190,8 +191,8 @@ class CompiledStep:
         except StateMade:
             return self.fn(*args, **kwargs)
         entry = _Entry(captured, found)
-        if self.modules != found.modules:
-            self.modules = found.modules
+        if new := [module for module in found.modules if module not in self.modules]:
+            self.modules = [*self.modules, *new]  # others were arguments of another call
             self.entries.clear()
         self.beside = found.beside
         self.drop_other_attributes(captured)

@@ -192,7 +192,7 @@ def _recorded_entry(
         if freeze:
             frozen = exported.frozen.freeze(given.fn, *with_tensors(call, examples, shaped), exported.names)
             recorded = Given(frozen, find(frozen), given.signature)
-        call_of = OfTensors(recorded.fn, call, examples, f"the results of '{name}'")
+        call_of = OfTensors(recorded.fn, recorded.found, call, examples, f"the results of '{name}'")
         variant = _record(exported, recorded, name, call_of, [each for each, _ in tensors], shaped)
         variant.sizes = chosen
         stem = f"programs/{name}" + "".join(f".{key}={size}" for key, size in chosen.items())
@@ -225,12 +225,14 @@ class OfTensors:
     """
 
     fn: Callable[..., Any]
+    found: Found
     call: Call
     examples: list[int]
     what: str
 
     def __call__(self, *tensors: torch.Tensor) -> list[Any]:
         args, kwargs = with_tensors(self.call, self.examples, tensors)
+        self.found.effects.give(self.fn, args, kwargs)
         found: list[tuple[str, torch.Tensor]] = []
         form = tree.encode(self.fn(*args, **kwargs), self.what, found)
         return [*(tensor for _, tensor in found), Structure(form, [name or "output" for name, _ in found])]

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from torch_pjrt.capture.binding import signature_of, takes_keyword
+from torch_pjrt.capture.effects import Effects
 from torch_pjrt.capture.finding import find
 from torch_pjrt.jax import _compat, arrays, tracing
 from torch_pjrt.jax.calls import call
@@ -96,9 +97,13 @@ class _Function:
             args, kwargs = jax.tree.unflatten(tree, tensors)
             return self.fn(*args, **kwargs)
 
+        found = find(self.source)
+        found.things += [(type(module).__name__, vars(module)) for module in found.modules]
+        effects = Effects(found)
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in forms]
         _check_shapes(structs, self.name)
         traced = tracing.trace(on_tensors, structs, name=self.name, source=self.source, keyed=keyed, narrow=self.narrow)
+        effects.check()
         if traced.enclosed and not self.has_warned:
             self.has_warned = True
             scope: Any = traced.recorded.scope
