@@ -107,6 +107,15 @@ c10::Storage Returned::give(CallState& call, const Storage& storage) {
   return tensor.storage();
 }
 
+// Returns where the argument begins in its storage, in elements of a dtype with which it is viewed.
+static int64_t offset_of(const at::Tensor& argument, c10::ScalarType dtype) {
+  const auto size = static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t bytes = argument.storage_offset() * static_cast<int64_t>(argument.itemsize());
+  TORCH_CHECK(bytes % size == 0, "self.storage_offset() must be divisible by ", size / argument.itemsize(), " to view ",
+              argument.scalar_type(), " as ", dtype, " (different element sizes), but got ", argument.storage_offset());
+  return bytes / size;
+}
+
 void Returned::give(CallState& call, std::vector<at::Tensor>& results) {
   std::vector<c10::Storage> storages;
   storages.reserve(storages_.size());
@@ -121,7 +130,7 @@ void Returned::give(CallState& call, std::vector<at::Tensor>& results) {
       const at::Tensor& argument = call.tensor(tensor.index);
       results.push_back(tensor.whole ? argument
                                      : tensor_over(argument.storage(), tensor.dtype, tensor.sizes, tensor.strides,
-                                                   tensor.offset + argument.storage_offset()));
+                                                   tensor.offset + offset_of(argument, tensor.dtype)));
     }
   }
 }
