@@ -222,3 +222,22 @@ def test_sparse_buffers(tmp_path: Path, layout: torch.layout) -> None:
 
     model, x = Graph(), torch.randn(3, 2)
     torch.testing.assert_close(roundtrip(tmp_path, model, x)(x), model(x))
+
+
+class Reaching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(4, 8)[:, ::2])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table.as_strided((3,), (1,)) + x[0, 0]
+
+
+def test_memory_beside_a_tensor(tmp_path: Path) -> None:
+    """A file has tensors without the gaps in their memory, where as_strided would find other elements."""
+    x = torch.randn(4, 8)
+    for fn, given in ((lambda x: x.as_strided((3,), (1,)), x[:, ::2]), (Reaching(), x)):
+        with pytest.raises(torch_pjrt.CaptureError, match="as_strided reaches memory beside the elements"):
+            torch_pjrt.export(fn, (given,), dynamic={"x": {0: [4, 5]}} if given is not x else None)
+    twice = roundtrip(tmp_path, lambda x: x.as_strided((3,), (1,)) * 2, x)
+    assert torch.equal(twice(x), x.as_strided((3,), (1,)) * 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +94,8 @@ def combinations(
 
 
 def _like(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
-    """Returns zeros with the example's order of dimensions in memory."""
+    """Returns zeros with the example's order of dimensions in memory, and with more memory if the example has more."""
     order = sorted(range(len(shape)), key=example.stride, reverse=True)
-    return torch.empty_permuted(shape, order, dtype=example.dtype, device=example.device).zero_()
+    beside = example.untyped_storage().nbytes() > example.nbytes
+    memory = torch.zeros(math.prod(shape) + beside, dtype=example.dtype, device=example.device)
+    return memory.as_strided(shape, torch.empty_permuted(shape, order, device="meta").stride())

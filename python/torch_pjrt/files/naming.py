@@ -60,6 +60,13 @@ def has_gaps(tensor: torch.Tensor) -> bool:
     return is_plain and not torch.ops.aten.is_non_overlapping_and_dense(tensor)
 
 
+def without_gaps(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a contiguous copy in memory with one more element: a program is not given all of the tensor's memory, so
+    ``as_strided`` is refused."""
+    memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
+    return memory[:-1].view(tensor.shape).copy_(tensor)
+
+
 class Names:
     """The names of tensors, by identity: one name for each, with aliases for tensors that have several.
 
@@ -98,7 +105,7 @@ class Names:
         held = [(module._buffers, key, value) for module in modules for key, value in module._buffers.items()]
         views = [(entries, key, value) for entries, key, value in held if value is not None and has_gaps(value)]
         for entries, key, value in views:
-            entries[key] = self.copies.setdefault(id(value), (value, value.detach().contiguous()))[1]
+            entries[key] = self.copies.setdefault(id(value), (value, without_gaps(value.detach())))[1]
         try:
             yield
         finally:

@@ -19,7 +19,7 @@ from torch_pjrt.capture.step import CompiledStep
 from torch_pjrt.capture.substitution import Hyperparameter, varying
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.files import archive, dynamic, parameters, portable, tree
-from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names, has_gaps
+from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names, has_gaps, without_gaps
 from torch_pjrt.files.safetensors import check_dtype, content, dtype_name
 from torch_pjrt.kernels import libraries
 from torch_pjrt.program.subclasses import is_compound, is_sparse
@@ -145,7 +145,7 @@ def _as_tensor(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or is_compound(value):
         return value
     value = value.detach().resolve_conj().resolve_neg()
-    return value if torch.ops.aten.is_non_overlapping_and_dense(value) else value.contiguous()
+    return without_gaps(value) if has_gaps(value) else value
 
 
 def record_entry(
