@@ -33,7 +33,7 @@ from torch_pjrt.distributed import captured, world
 from torch_pjrt.kernels import defaults
 from torch_pjrt.libraries import known
 from torch_pjrt.program import checks
-from torch_pjrt.program.tracing_scope import in_backward
+from torch_pjrt.program.tracing_scope import WithoutReads, in_backward
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ def _run_backwards() -> None:
 
     @functools.wraps(inner)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with in_backward.get() or nullcontext():
+        with in_backward.get() or nullcontext(), WithoutReads() if _C.tracing() else nullcontext():
             return _C.run_backward(inner, args, kwargs)
 
     torch.autograd.graph._engine_run_backward = run

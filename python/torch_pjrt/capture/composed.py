@@ -114,6 +114,13 @@ def tensor_split(input: Tensor, *args: Any, **kwargs: Any) -> Any:
     return torch.tensor_split(input, known, *args[1:], **{k: v for k, v in kwargs.items() if k != key})
 
 
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
+    """PyTorch selects from a mesh by a mask, although the places depend on the length only."""
+    if input.dim() != 1 or r <= 0:
+        return NotImplemented
+    return input[on_device(torch.combinations(torch.arange(len(input)), r, with_replacement))]
+
+
 def of_known_values(func: Any, args: Any, kwargs: Any) -> Any:
     """A function whose result's shape depends on data that is the same in each call: ``x[torch.arange(4) > 1]``.
     NotImplemented where it isn't."""
@@ -172,6 +179,7 @@ CHOOSING: dict[Any, Callable[..., Any]] = {
 }
 COMPOSED: dict[Any, Callable[..., Any]] = {
     F.batch_norm: batch_norm,
+    torch.combinations: combinations,
     torch.cov: cov,
     Tensor.cov: cov,
     torch.tensor_split: tensor_split,

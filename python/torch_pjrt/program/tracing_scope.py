@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_pjrt import _C
 from torch_pjrt.program.assertions import own_assertions
@@ -15,6 +16,14 @@ from torch_pjrt.program.assertions import own_assertions
 # A function mode doesn't see calls within a PyTorch function, and backward() is one. This mode sees the Python code
 # that backward() calls (hooks, custom Functions).
 in_backward: ContextVar[AbstractContextManager[Any] | None] = ContextVar("in_backward", default=None)
+
+
+class WithoutReads(TorchDispatchMode):
+    """Makes autograd choose formulas that read no value. For ``max()``, ``median()``, ``prod`` and ``cumprod`` PyTorch
+    has one that does, which it takes where no mode is active."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
