@@ -23,7 +23,7 @@ OWN_WAYS = (
     "roll", "isin", "nn.functional.logsigmoid", "nn.functional.channel_shuffle", "nn.functional.batch_norm",
     "nn.functional.group_norm", "nn.functional.hardswish", "nn.functional.hardtanh", "masked_fill",
     "nn.functional.pad.replicate_negative", "nn.functional.mse_loss", "native_dropout_backward", "normal", "prod",
-    "nn.functional.max_unpool2d", "floor_divide", "angle",
+    "nn.functional.max_unpool2d", "floor_divide", "angle", "linalg.eig",
 )  # fmt: skip
 
 # Ops with other layouts, with the reason: on the device, and in the fake tensors of a capture.

@@ -51,6 +51,12 @@ void lay_out_like_second(const graph::Signature& /*signature*/, Outline& outline
   outline.results[0] = made_like(outline.operands.at(1), result.options());
 }
 
+// LAPACK writes each matrix of eigenvectors column by column.
+void lay_out_eigenvectors(const graph::Signature& /*signature*/, Outline& outline) {
+  const at::Tensor vectors = outline.results.at(1).toTensor();
+  outline.results[1] = at::empty(vectors.sizes(), vectors.options()).mT();
+}
+
 // Without dimensions the result is that of the flat tensor. Otherwise it is two pieces that are concatenated, and is
 // contiguous if one of them has no element.
 void lay_out_roll(const graph::Signature& signature, Outline& outline) {
@@ -197,6 +203,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::_batch_norm_with_update_functional", correct_functional_batch_norm},
       {"aten::_native_batch_norm_legit.no_stats", lay_out_as_suggested},
       {"aten::native_group_norm", lay_out_as_suggested},
+      {"aten::linalg_eig", lay_out_eigenvectors},
       {"aten::max_unpool2d", lay_out_as_suggested},
       {"aten::reflection_pad2d", lay_out_as_suggested},
       {"aten::reflection_pad3d", lay_out_as_suggested},
