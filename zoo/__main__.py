@@ -24,7 +24,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", default="float32,bfloat16", help="dtypes, with commas: %(default)s")
     parser.add_argument("--what", default="forward,step", help="forward, step, or both: %(default)s")
     parser.add_argument("--again", default="", help="outcomes to compute once more, with commas, or all")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a cell: %(default)s")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of processor time of a cell: %(default)s")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="none begins after these")
     parser.add_argument("--keep", action="store_true", help="writes docs/zoo.json and docs/zoo.md of all that is known")
     parser.add_argument("--quick", action="store_true", help="XLA optimizes nothing, and no call is timed")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import zlib
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import torch
 import zoo.model
 from zoo import kept, table, worker
 from zoo.cell import Cell, columns
-from zoo.conduct import Worker, conduct
+from zoo.conduct import HANGS, Worker, conduct
 from zoo.entries import Settings
 from zoo.model import FAMILIES, Absent, Built, Model, family, matching, model
 from zoo.reference import Reference
@@ -79,6 +80,15 @@ def test_a_cell_cannot_take_others_with_it() -> None:
     worker.end()
     worker = Worker((), QUICK)
     assert worker.outcome(CELL, 0.01) == {"outcome": "crashed", "words": "took more than 0 s"}
+    worker.end()
+
+
+def test_a_cell_that_waits_for_a_processor_is_given_more_time() -> None:
+    worker = Worker((), QUICK)
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert worker.outcome(CELL, 0.1)["outcome"] == "crashed"
+    assert time.monotonic() - begun > HANGS * 0.1
     worker.end()
 
 
