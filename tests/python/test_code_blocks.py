@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import re
 import shutil
 from collections.abc import Iterator
@@ -87,3 +88,38 @@ def test_the_first_program_of_the_guide(server: fresh.Server, tmp_path: Path) ->
     start = f"import os, warnings\nos.chdir({str(tmp_path)!r})\nimport torch_pjrt\nwarnings.simplefilter('error')\n"
     (result,) = server.run(fresh.Job(start + program.text + check, environment={"TORCH_PJRT_COMPILE": "auto"}))
     assert result.out.endswith("{} pjrt:0 pjrt:0\n")
+
+
+PREPARED = """\
+import os
+import torch, torch_pjrt
+import numpy as np
+os.chdir(FOLDER)
+y = torch.ones(2, 3, device="pjrt") * 2
+loss, model = y.sum(), torch.nn.Linear(128, 2).eval()
+step = torch_pjrt.jit(torch.relu, (torch.ones(2, 3),), trace=True)
+torch_pjrt.export(torch.relu, torch.ones(2, 3)).save("model.pjrt")
+fast_gelu = lambda x, approximate: torch.nn.functional.gelu(x, approximate=approximate)
+class Quantized(torch.Tensor): pass
+quantized_mm = lambda self, mat2: self
+"""
+
+
+def test_the_examples_of_docstrings_run(server: fresh.Server, tmp_path: Path) -> None:
+    """One line each, in double backquotes, on values that a reader would have."""
+    import torch_pjrt
+
+    texts = {name: inspect.getdoc(getattr(torch_pjrt, name)) or "" for name in torch_pjrt.__all__}
+    examples = [
+        (name, " ".join(code.split()))
+        for name, text in texts.items()
+        for code in re.findall(r"``(.+?)``", text, re.DOTALL)
+        if re.match(rf"(with |\w+ = |print\()?torch_pjrt\.{name}\(", code)
+    ]
+    assert len(examples) >= 18
+    source = PREPARED.replace("FOLDER", repr(str(tmp_path)))
+    for name, line in examples:
+        sizes = "8, 128" if name == "jit" else "2, 3"
+        source += f"x = torch.ones({sizes})\nprint({name!r})\n{line}\n"
+    (result,) = server.run(fresh.Job(source))
+    assert [line for line in result.out.splitlines() if line in texts] == [name for name, _ in examples]

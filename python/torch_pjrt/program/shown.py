@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -90,4 +91,6 @@ def watch_with(make: Callable[[], Watcher], needed: Callable[[], bool]) -> None:
 
 
 def new_watcher() -> Watcher:
+    if not _new_watcher:  # torch_pjrt.traces sets it, which is imported when it is first needed
+        importlib.import_module("torch_pjrt.traces")
     return _new_watcher[0]()
