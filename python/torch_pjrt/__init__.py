@@ -54,7 +54,7 @@ from torch_pjrt.device import module as device_module  # noqa: E402
 from torch_pjrt.device.conversion import to_eager, to_lazy  # noqa: E402
 from torch_pjrt.device.dlpack import from_dlpack  # noqa: E402
 from torch_pjrt.errors import CaptureError  # noqa: E402
-from torch_pjrt.program.metrics import Metrics  # noqa: E402
+from torch_pjrt.program.metrics import Metrics as _Metrics  # noqa: E402
 from torch_pjrt.recorded import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
@@ -191,7 +191,7 @@ def metrics() -> dict[str, Any]:
     - ``prepare_seconds``: time spent looking up known programs and binding their arguments.
     - ``execute_seconds``: time in PJRT's execute call, which on most devices only starts the program.
     """
-    return Metrics(_C.metrics())
+    return _Metrics(_C.metrics())
 
 
 def reset_metrics() -> None:

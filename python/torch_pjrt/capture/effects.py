@@ -1,4 +1,4 @@
-"""What a captured function changes in Python beside tensors, and the values that it takes from there.
+"""Finds what a captured function changes in Python beside tensors, and the values that it takes from there.
 
 A program does neither. A function that puts a tensor of the program somewhere is refused, other changes give a warning.
 """

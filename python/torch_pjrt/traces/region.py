@@ -153,7 +153,7 @@ class tracing:
 
     def __enter__(self) -> Traces:
         self.frame = user_frame()
-        for _, tensor in self.held():
+        for _, tensor in self._held():
             self.before[tensor] = True
         with ExitStack() as stack:
             stack.enter_context(watching(Captures(self.traces)))
@@ -164,14 +164,14 @@ class tracing:
             self.stack = stack.pop_all()
         return self.traces
 
-    def held(self) -> list[tuple[str, torch.Tensor]]:
+    def _held(self) -> list[tuple[str, torch.Tensor]]:
         variables = dict(self.frame.f_locals) if self.frame is not None else {}
         held = [each for name, value in variables.items() for each in held_by(name, value)]
         return held + [(f"{n}.grad", t.grad) for n, t in held if t.is_leaf and t.grad is not None]
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
         self.stack.__exit__(kind, *rest)
-        held = self.held() if kind is None else []
+        held = self._held() if kind is None else []
         self.frame = None
         if kind is not None:
             return
