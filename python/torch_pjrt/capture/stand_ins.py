@@ -38,8 +38,10 @@ def like(trace: _C.Trace, real: torch.Tensor, name: str) -> torch.Tensor:
         )
     if torch.nn.parameter.is_lazy(real):
         raise CaptureError(f"{name} has no shape yet: run the lazy module once before")
+    if real.layout == torch.strided and (real.is_conj() or real.is_neg()):
+        raise CaptureError(f"{name} is a conjugate or negative that isn't computed: give .resolve_conj().resolve_neg()")
     plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(real, torch.nn.Parameter)
-    if not plain or real.layout != torch.strided or real.is_conj() or real.is_neg():
+    if not plain or real.layout != torch.strided:
         raise CaptureError(f"{name} is no plain dense tensor ({type(real).__name__}, {real.layout})")
     check_leaf(real, name)
     with (

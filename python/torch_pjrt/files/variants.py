@@ -304,7 +304,14 @@ def _variant(
     found = list(zip(structure.names, results, strict=True))
     for path, tensor in found:
         check_dtype(tensor.dtype, f"result '{path}' of '{name}'")
-    made = _C.export_trace(mode.trace, _asserting(mode.asserted, [tensor for _, tensor in found], name))
+    asserting = _asserting(mode.asserted, [tensor for _, tensor in found], name)
+    try:
+        made = _C.export_trace(mode.trace, asserting)
+    except NotImplementedError as error:
+        raise CaptureError(
+            f"'{name}' can't be a program in a file: {error}: give its result as an argument, or leave the function to "
+            "jit or compile_step"
+        ) from error
     constants = [_constant(exported.names, tensor) for tensor in made.constants]
     places: list[Place] = [{"argument": i} for i in range(len(names))] + [{"state": piece} for piece in pieces]
     parameters = [places[p] if p >= 0 else {"state": constants[-1 - p]} for p in made.parameters]
