@@ -539,9 +539,12 @@ class Captured:
         cleared: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         followers: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         form: typing.SupportsInt | typing.SupportsIndex,
+        names: collections.abc.Sequence[str],
+        reads_addresses: bool = False,
+        parents: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> None:
         """
-        Takes a program and its conditions. ``requires_grad`` has an entry for each argument of the program, the call's before the state: 1, 0, or -1 for either. ``absent`` lists state whose ``.grad`` must be None, ``cleared`` state whose ``.grad`` is released after the call. ``followers`` lists, for each CPU scalar that mirrors a piece of state, the index of that piece. ``form``: 0 returns one result, 1 a tuple, 2 a list.
+        Takes a program and its conditions. ``requires_grad`` has an entry for each argument of the program, the call's before the state: 1, 0, or -1 for either. ``absent`` lists state whose ``.grad`` must be None, ``cleared`` state whose ``.grad`` is released after the call. ``followers`` lists, for each CPU scalar that mirrors a piece of state, the index of that piece. ``form``: 0 returns one result, 1 a tuple, 2 a list. ``names`` are those of the program's arguments.
         """
     def call(self, arg0: tuple[typing.Any, ...], *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         """

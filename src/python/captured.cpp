@@ -3,11 +3,14 @@
 #include "python/bindings.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "engine/compiled_call/overlaps.h"
 
@@ -26,9 +29,11 @@ class Captured {
   // `requires_grad`: one entry for each argument of the program, first the call's, then state; -1 means either.
   // `absent`: state whose .grad must not exist. `cleared`: state whose .grad is released after the call. `followers`:
   // for each CPU tensor that must equal a piece of state before the call, and is set to it afterwards, the index of
-  // that piece.
+  // that piece. `names`: of the program's arguments. `reads_addresses`: whether the function compared memory.
+  // `parents`: how many modules with submodules it has.
   Captured(std::shared_ptr<Program> program, std::vector<int> requires_grad, std::vector<size_t> absent,
-           std::vector<size_t> cleared, std::vector<size_t> followers, int form)
+           std::vector<size_t> cleared, std::vector<size_t> followers, int form, std::vector<std::string> names,
+           bool reads_addresses, Py_ssize_t parents)
       : program_(std::move(program)),
         requires_grad_(std::move(requires_grad)),
         absent_(std::move(absent)),
@@ -36,16 +41,20 @@ class Captured {
         followers_(std::move(followers)),
         mutated_(program_->graph->mutated()),
         form_(static_cast<Form>(form)),
-        overlaps_(mutated_, requires_grad_.size()) {}
+        names_(std::move(names)),
+        parents_(parents),
+        compares_(reads_addresses || !mutated_.empty()),
+        overlaps_(reads_addresses ? all(names_.size()) : mutated_, requires_grad_.size()) {}
 
   // `bound`: first a function to call with the arguments if they don't fit or have names (None: the result is
   // NotImplemented), then a container and a key for each piece of state. A dict or list has its key; a tensor has
-  // None and is the state itself; None has the index of another piece, whose .grad is the state. Followers come last.
+  // None and is the state itself, and so has a cell; None has the index of another piece, whose .grad is the state.
+  // Followers come next, and last each parent's dict of submodules with a tuple of those that it must hold.
   py::object call(const Objects& bound, const py::Args<py::object>& args, const py::KWArgs<py::object>& kwargs) {
     std::vector<at::Tensor> state, followers;
     std::vector<Given> given;
     if (!kwargs.empty() || !find(bound, args, state, followers, given)) return refuse(bound, args, kwargs);
-    check_aliases(given, given.size() - state.size());
+    check_aliases(given);
     std::vector<at::Tensor> results;
     program_->graph->call(given, results);
     for (const uint32_t index : mutated_) {
@@ -73,6 +82,8 @@ class Captured {
     } else if (PyList_Check(container)) {
       const Py_ssize_t index = PyLong_AsSsize_t(key);
       if (index >= 0 && index < PyList_GET_SIZE(container)) found = PyList_GET_ITEM(container, index);
+    } else if (PyCell_Check(container)) {
+      found = PyCell_GET(container);
     } else {
       found = container;
     }
@@ -83,7 +94,7 @@ class Captured {
             std::vector<at::Tensor>& followers, std::vector<Given>& given) const {
     if (is_traced_by_pytorch()) return false;
     const auto following = static_cast<Py_ssize_t>(followers_.size());
-    const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2 - following;
+    const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2 - following - parents_;
     const Py_ssize_t count = PyTuple_GET_SIZE(args.ptr());
     if (static_cast<size_t>(places + count) != requires_grad_.size()) return false;
     state.reserve(static_cast<size_t>(places));
@@ -106,6 +117,10 @@ class Captured {
       }
       followers.push_back(std::move(tensor));
     }
+    for (Py_ssize_t i = places + following; i < places + following + parents_; ++i) {
+      if (!holds(PyTuple_GET_ITEM(bound.ptr(), 1 + 2 * i), PyTuple_GET_ITEM(bound.ptr(), 2 + 2 * i))) return false;
+    }
+    if (PyTuple_GET_ITEM(bound.ptr(), 0) != Py_None && has_one_twice(args)) return false;
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* object = PyTuple_GET_ITEM(args.ptr(), i);
       if (!THPVariable_Check(object)) return false;
@@ -122,6 +137,23 @@ class Captured {
     return program_->graph->matches(given);
   }
 
+  // Whether the values of a dict are those of the tuple.
+  static bool holds(PyObject* entries, PyObject* values) {
+    if (PyDict_GET_SIZE(entries) != PyTuple_GET_SIZE(values)) return false;
+    PyObject* value = nullptr;
+    for (Py_ssize_t at = 0, i = 0; PyDict_Next(entries, &at, nullptr, &value); ++i) {
+      if (value != PyTuple_GET_ITEM(values, i)) return false;
+    }
+    return true;
+  }
+
+  static bool has_one_twice(const py::Args<py::object>& args) {
+    c10::SmallVector<PyObject*, 8> objects(PySequence_Fast_ITEMS(args.ptr()),
+                                           PySequence_Fast_ITEMS(args.ptr()) + PyTuple_GET_SIZE(args.ptr()));
+    std::ranges::sort(objects);
+    return std::ranges::adjacent_find(objects) != objects.end();
+  }
+
   static py::object refuse(const Objects& bound, const py::Args<py::object>& args,
                            const py::KWArgs<py::object>& kwargs) {
     PyObject* otherwise = PyTuple_GET_ITEM(bound.ptr(), 0);
@@ -131,20 +163,20 @@ class Captured {
     return py::reinterpret_steal<py::object>(result);
   }
 
-  // Throws if an argument that is updated in place shares memory with another. State comes after the call's `first`
-  // own arguments.
-  void check_aliases(const std::vector<Given>& given, size_t first) {
-    if (mutated_.empty()) return;
+  // Throws if an argument that is updated in place shares memory with another.
+  void check_aliases(const std::vector<Given>& given) {
+    if (!compares_) return;
     std::vector<const at::Tensor*> tensors(given.size());
     for (size_t i = 0; i < given.size(); ++i) tensors[i] = given[i].tensor;
     const auto shared = overlaps_.find(tensors);
-    TORCH_CHECK(!shared, "two tensors of a captured function share memory, and it updates one of them in place: ",
-                describe(shared->first, first), " and ", describe(shared->second, first),
-                ". Pass a clone() of the other");
+    TORCH_CHECK(!shared, "'", names_[shared->first], "' and '", names_[shared->second],
+                "' share memory, and the captured function ",
+                mutated_.empty() ? "reads addresses" : "updates memory in place", ". Pass a clone() of one of them");
   }
-  static std::string describe(size_t index, size_t first) {
-    return index < first ? "argument " + std::to_string(index)
-                         : "number " + std::to_string(index - first) + " of its state";
+  static std::vector<uint32_t> all(size_t count) {
+    std::vector<uint32_t> indices(count);
+    std::iota(indices.begin(), indices.end(), 0);
+    return indices;
   }
 
   py::object hand_over(std::vector<at::Tensor>& tensors) const {
@@ -173,6 +205,9 @@ class Captured {
   std::vector<size_t> absent_, cleared_, followers_;
   std::vector<uint32_t> mutated_;
   Form form_;
+  std::vector<std::string> names_;
+  Py_ssize_t parents_;
+  bool compares_;
   engine::Overlaps overlaps_;  // guarded by the GIL
 };
 
@@ -183,13 +218,14 @@ void bind_captured(py::module_& m) {
                        "A program with the locations of its state, as ``compile_step`` and ``jit`` call it.")
       .def(
           py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>,
-                   std::vector<size_t>, int>(),
+                   std::vector<size_t>, int, std::vector<std::string>, bool, Py_ssize_t>(),
           py::arg("program"), py::arg("requires_grad"), py::arg("absent"), py::arg("cleared"), py::arg("followers"),
-          py::arg("form"),
+          py::arg("form"), py::arg("names"), py::arg("reads_addresses") = false, py::arg("parents") = 0,
           "Takes a program and its conditions. ``requires_grad`` has an entry for each argument of the program, the "
           "call's before the state: 1, 0, or -1 for either. ``absent`` lists state whose ``.grad`` must be None, "
           "``cleared`` state whose ``.grad`` is released after the call. ``followers`` lists, for each CPU scalar that "
-          "mirrors a piece of state, the index of that piece. ``form``: 0 returns one result, 1 a tuple, 2 a list.")
+          "mirrors a piece of state, the index of that piece. ``form``: 0 returns one result, 1 a tuple, 2 a list. "
+          "``names`` are those of the program's arguments.")
       .def("call", &Captured::call,
            "Looks up the state in ``arg0``, verifies it and runs the program without running Python. Returns "
            "NotImplemented, or calls the fallback in ``arg0``, if the arguments don't fit. Raises RuntimeError if an "

@@ -313,3 +313,73 @@ def test_attribute_that_calls_of_one_shape_set(tmp_path: Path) -> None:
     assert step.captures == 3
     torch_pjrt.export(Chosen(), (torch.ones(2, 3),)).save(tmp_path / "chosen.pjrt")
     assert torch.equal(torch_pjrt.load(tmp_path / "chosen.pjrt")(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+
+
+GLOBAL = torch.ones(2)
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.tensor, self.listed, self.by_name = torch.ones(2), [torch.ones(2)], {"t": torch.ones(2)}
+
+
+def replaced_tensors() -> dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor], object]]]:
+    """Functions of a tensor that is not an argument, with one that puts another in its place."""
+    local, holder = torch.ones(2), Holder()
+
+    def replace_local(tensor: torch.Tensor) -> None:
+        nonlocal local
+        local = tensor
+
+    def replace_global(tensor: torch.Tensor) -> None:
+        global GLOBAL
+        GLOBAL = tensor
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mask = torch.ones(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.mask
+
+    plain = Plain()
+    model = nn.Sequential(nn.Linear(2, 2))
+    return {
+        "variable": (lambda x: x * local, replace_local),
+        "global": (lambda x: x * GLOBAL, replace_global),
+        "attribute": (lambda x: x * holder.tensor, lambda tensor: setattr(holder, "tensor", tensor)),
+        "list": (lambda x: x * holder.listed[0], lambda tensor: holder.listed.__setitem__(0, tensor)),
+        "dict": (lambda x: x * holder.by_name["t"], lambda tensor: holder.by_name.__setitem__("t", tensor)),
+        "module": (plain, lambda tensor: setattr(plain, "mask", tensor)),
+        "submodule": (model, lambda _: model.__setitem__(0, nn.Linear(2, 2))),
+        "new submodule": (model, lambda _: model.append(nn.Tanh())),
+    }
+
+
+@pytest.mark.parametrize("entry", ["jit", "step"])
+@pytest.mark.parametrize("kind", replaced_tensors())
+def test_replaced_tensors_and_modules_are_seen(kind: str, entry: str) -> None:
+    fn, replace = replaced_tensors()[kind]
+    x = torch.tensor([2.0, 3.0])
+    with torch.no_grad():
+        fast = torch_pjrt.jit(fn, (x,)) if entry == "jit" else torch_pjrt.compile_step(fn)
+        torch.testing.assert_close(fast(x), fn(x))
+        replace(torch.tensor([5.0, 7.0]))
+        if entry == "jit" and "submodule" in kind:
+            with pytest.raises(RuntimeError, match="a submodule was replaced: call jit again"):
+                fast(x)
+        else:
+            torch.testing.assert_close(fast(x), fn(x))
+    if entry == "step":
+        assert fast.captures == 1 + ("submodule" in kind)
+
+
+def test_the_default_dtype_of_the_call() -> None:
+    fast = torch_pjrt.compile_step(lambda x: x + torch.zeros(2))
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            assert fast(torch.ones(2)).dtype == dtype
+        finally:
+            torch.set_default_dtype(torch.float32)

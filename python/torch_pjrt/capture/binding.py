@@ -79,6 +79,12 @@ def by_name(bound: inspect.BoundArguments) -> dict[tuple[Any, ...], Any]:
     return found
 
 
+def repeats(arguments: Sequence[Any]) -> tuple[int, ...]:
+    """Returns for each argument the index of the first one that is the same object."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(each), i) for i, each in enumerate(arguments))
+
+
 class Positional:
     """Puts the arguments of a call into the order of an example's, which were all given by position."""
 

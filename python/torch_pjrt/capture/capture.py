@@ -28,7 +28,7 @@ from torch_pjrt.capture.recording import (
     recording,
 )
 from torch_pjrt.capture.scalars import Integer, Number
-from torch_pjrt.capture.stand_ins import CPU, LIST, form_of_results
+from torch_pjrt.capture.stand_ins import CPU, LIST, form_of_results, home_of
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
@@ -59,7 +59,7 @@ class Capture:
     inputs: list[Hyperparameter]
     pinned: list[Hyperparameter]  # hyperparameters whose values are constants of the program
     arguments: list[Any]  # (shape, dtype, device, strides) of each
-    updates_arguments: bool
+    needs_memory: bool  # no copy can stand for an argument
     templates: list[Template | None] | None  # of each leaf of a result; None: all are plain
     giving: list[Giving]  # gradients that are the last results of the program
     cleared: list[Compound]  # state whose .grad becomes None
@@ -99,19 +99,6 @@ class _Run:
     given_back: list[Any]
 
 
-def _home(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
-    """Returns the one device of all tensors. Tensors without dimensions may be on any device."""
-    places: dict[torch.device, str] = {}
-    for name, tensor in tensors:
-        if tensor.dim() > 0:
-            places.setdefault(tensor.device, name)
-    if len(places) > 1:
-        where = " and ".join(f"{name} on '{device}'" for device, name in places.items())
-        raise CaptureError(f"a captured function's tensors are on one device, but {where}")
-    numbers = (tensor.device for _, tensor in tensors if tensor.device.type != "cpu")
-    return next(iter(places), None) or next(numbers, CPU)
-
-
 def _computing(args: Any, kwargs: Any, found: Found) -> int | None:
     """Returns the index of the pjrt device of the function's first tensor there, or None."""
     given = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
@@ -141,9 +128,11 @@ def _run_once(
     fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], mode: Recording
 ) -> _Run:
     reals = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    reals = list({id(real): real for real in reals}.values())  # one that is given twice is one argument
     given = [mode.argument(t, f"argument {i}") for i, t in enumerate(reals)]
-    pending = iter(given)
-    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda _: next(pending), (args, kwargs))
+    placeholders = {id(real): placeholder for real, placeholder in zip(reals, given, strict=True)}
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda real: placeholders[id(real)], (args, kwargs))
+    mode.places = found.tensors
     found.effects.give(fn, args, kwargs)
     pinned: set[Hyperparameter] = set()
     values = None
@@ -165,7 +154,7 @@ def _run_once(
             stack.enter_context(watch)
         owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
         named = [(f"argument {i}", leaf) for i, t in enumerate(reals) for _, leaf in leaves_of(t)]
-        mode.home = _home([(n, t) for n, t in owned if t is not values] + named)
+        mode.home = home_of([(n, t) for n, t in owned if t is not values] + named)
         mode.mirror_autocast()
         try:
             with mode:
@@ -396,6 +385,7 @@ def _capture(
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]
     followers = [f for f in mode.followers if f.leader in position]
+    parents = [module._modules for module in found.modules if module._modules]
     captured = _C.Captured(
         program,
         requires,
@@ -403,12 +393,17 @@ def _capture(
         [at[owner] for owner in plan.cleared if isinstance(owner, Piece)],
         [position[f.leader] for f in followers],
         form,
+        [*(f"argument {i}" for i in range(len(mode.arguments))), *(piece.name for piece in pieces)],
+        mode.reads_addresses,
+        len(parents),
     )
     places: list[Any] = []
     for piece in pieces:
         places += (None, position[piece.key]) if piece.container is None else (piece.container, piece.key)
     for follower in followers:
         places += (follower.piece.container, follower.piece.key)
+    for submodules in parents:
+        places += (submodules, tuple(submodules.values()))
     arguments = [(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments]
     recorded.let_go()
     return Capture(
@@ -427,7 +422,7 @@ def _capture(
         giving=giving,
         cleared=cleared,
         assigned=recorded.assigned,
-        updates_arguments=any(index < len(arguments) for index in program.mutated),
+        needs_memory=mode.reads_addresses or any(index < len(arguments) for index in program.mutated),
     )
 
 

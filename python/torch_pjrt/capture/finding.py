@@ -29,6 +29,7 @@ class Found:
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     beside: tuple[Beside, ...] = ()
     things: list[tuple[str, Any]] = field(default_factory=list)  # that Effects watches, by the user's names
+    tensors: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)  # by id, the containers and keys of each
     effects: Any = None  # of the capture at work
 
 
@@ -68,6 +69,12 @@ class _Search:
         self.seen: set[int] = set()
         self.name = ""  # of the variable that is searched
 
+    def tensor(self, value: Any, container: Any, key: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            places = self.found.tensors.setdefault(id(value), [])
+            if not any(place[0] is container and place[1] == key for place in places):
+                places.append((container, key))
+
     def watch(self, name: str, value: Any) -> None:
         if isinstance(value, (*CONTAINERS, Iterator)) or is_random(value) or is_small_array(value):
             self.found.things.append((name, value))
@@ -91,6 +98,7 @@ class _Search:
                 for key, value in vars(each).items():
                     if not key.startswith("_"):
                         self.watch(key, value)
+                        self.tensor(value, vars(each), key)
                 self.classes(type(each))
                 if not is_foreign(type(each)):
                     self.globals_set_in(type(each).forward)
@@ -107,6 +115,7 @@ class _Search:
         for self.name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             self.found.things.append((self.name, cell))
             try:
+                self.tensor(cell.cell_contents, cell, None)
                 self.value(cell.cell_contents, depth)
             except ValueError:  # an empty cell of a name that is not bound yet
                 continue
@@ -116,6 +125,7 @@ class _Search:
         for name in dict.fromkeys(name for code in _codes(function.__code__) for name in code.co_names):
             if name in function.__globals__:
                 self.name = name
+                self.tensor(function.__globals__[name], function.__globals__, name)
                 self.value(function.__globals__[name], depth)
 
     def value(self, value: Any, depth: int = 0) -> None:
@@ -144,7 +154,9 @@ class _Search:
         elif isinstance(value, (*CONTAINERS, tuple)):
             if not isinstance(value, tuple):
                 self.watch(self.name, value)
-            for item in value.values() if isinstance(value, dict) else value:
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+                if isinstance(value, (dict, list)):
+                    self.tensor(item, value, key)
                 self.value(item, depth + 1)
         elif isinstance(value, Iterator) or is_random(value) or is_small_array(value):
             self.watch(self.name, value)

@@ -12,7 +12,7 @@ import torch
 from torch_pjrt import _C
 from torch_pjrt.capture.attributes import Assigned, assign
 from torch_pjrt.capture.beside import Beside
-from torch_pjrt.capture.binding import Positional
+from torch_pjrt.capture.binding import Positional, repeats
 from torch_pjrt.capture.capture import Capture, capture, capturing
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.stand_ins import LIST
@@ -33,37 +33,90 @@ def _describe(tensor: Any) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} on '{tensor.device}'"
 
 
+class _Examples:
+    """Shapes, dtypes, devices and strides of examples."""
+
+    def __init__(self, examples: Sequence[torch.Tensor], name: str) -> None:
+        self.name = name
+        self.forms = [(t.shape, t.dtype, t.device, t.stride(), _describe(t)) for t in examples]
+
+    def check(self, given: Sequence[Any]) -> None:
+        """Raises TypeError if arguments are not like the examples, but for strides."""
+        if len(given) != len(self.forms):
+            raise TypeError(f"{self.name}: expected {len(self.forms)} arguments, got {len(given)}")
+        for i, (each, (*form, _, described)) in enumerate(zip(given, self.forms, strict=True)):
+            if not isinstance(each, torch.Tensor) or [each.shape, each.dtype, each.device] != form:
+                raise TypeError(f"{self.name}: argument {i}: expected {described}, got {_describe(each)}")
+
+
+class _Repeated:
+    """Calls with one tensor for several arguments: each such pattern has a program, because ``is`` may decide in it."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        modules: Sequence[torch.nn.Module],
+        examples: Sequence[torch.Tensor],
+        positional: Positional,
+    ) -> None:
+        self.fn, self.positional = fn, positional
+        self.examples = _Examples(examples, positional.name)
+        self.modes = [(module, module.training) for module in modules]
+        self.is_plain = not any(map(is_compound, examples))
+        self.known: dict[tuple[int, ...], Callable[..., Any]] = {}
+
+    def __call__(self, args: Sequence[torch.Tensor]) -> Any:
+        same = repeats(args)
+        given = sorted(set(same))
+        if same not in self.known:
+            self.examples.check(args)
+            at = [given.index(i) for i in same]
+            now = [(module, module.training) for module, _ in self.modes]
+            try:
+                _set_modes(self.modes)
+                self.known[same] = jit(
+                    functools.partial(_spread, self.fn, at),
+                    [args[i] for i in given],
+                    modules=[module for module, _ in self.modes],
+                )
+            finally:
+                _set_modes(now)
+        return self.known[same](*(args[i] for i in given))
+
+
+def _spread(fn: Callable[..., Any], at: Sequence[int], *tensors: torch.Tensor) -> Any:
+    return fn(*(tensors[i] for i in at))
+
+
+def _set_modes(modes: Sequence[tuple[torch.nn.Module, bool]]) -> None:
+    for module, training in modes:
+        module.training = training
+
+
 class _Otherwise:
     """The slow path of a call whose arguments don't match the examples: converts their layout or raises."""
 
-    def __init__(self, captured: Capture, name: str, examples: Sequence[torch.Tensor], positional: Positional) -> None:
-        self.captured, self.name, self.positional = captured, name, positional
-        # Only shapes, dtypes, devices and strides of the examples are kept.
-        plain = leaves(examples)
-        self.expected = [(t.shape, t.dtype, t.device, t.stride(), _describe(t)) for t in plain]
+    def __init__(self, captured: Capture, repeated: _Repeated, examples: Sequence[torch.Tensor]) -> None:
+        self.captured, self.repeated, self.positional = captured, repeated, repeated.positional
+        self.name = self.positional.name
+        self.expected = _Examples(leaves(examples), self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = self.positional(args, kwargs)
-        if len(args) != len(self.expected):
-            raise TypeError(f"{self.name}: expected {len(self.expected)} arguments, got {len(args)}")
         if _C.has_no_values(args):
             raise TypeError(f"{self.name}: a fake tensor has no values to run a program on; call the function itself")
+        self.expected.check(args)
+        if self.repeated.is_plain and len(set(map(id, args))) < len(args):
+            return self.repeated(args)
         fitting = []
-        for i, (given, expected) in enumerate(zip(args, self.expected, strict=True)):
-            shape, dtype, device, strides, described = expected
-            if not isinstance(given, torch.Tensor) or (given.shape, given.dtype, given.device) != (
-                shape,
-                dtype,
-                device,
-            ):
-                raise TypeError(f"{self.name}: argument {i}: expected {described}, got {_describe(given)}")
+        for i, (given, (shape, dtype, device, strides, _)) in enumerate(zip(args, self.expected.forms, strict=True)):
             if given.stride() == strides and not given.is_conj() and not given.is_neg():
                 fitting.append(given)
                 continue
-            if self.captured.updates_arguments:
+            if self.captured.needs_memory:
                 raise TypeError(
-                    f"{self.name}: argument {i}: expected strides {strides}, got {given.stride()}; arguments are "
-                    "updated in place, so no copy can stand for it"
+                    f"{self.name}: argument {i}: expected strides {strides}, got {given.stride()}; the function "
+                    "updates arguments in place or reads addresses, so no copy can stand for it"
                 )
             with torch.no_grad():
                 fitting.append(torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given))
@@ -74,7 +127,8 @@ class _Otherwise:
         if result is NotImplemented:
             raise RuntimeError(
                 f"{self.name}: a parameter or buffer has another shape, dtype, device or layout than when the function "
-                f"was captured, or is gone; its state is: {', '.join(self.captured.names)}"
+                f"was captured, or is gone, or a submodule was replaced: call jit again; its state is: "
+                f"{', '.join(self.captured.names)}"
             )
         return result
 
@@ -91,7 +145,8 @@ def jit(
     ``fn`` runs on placeholders, without gradients, and a second time if the first run doesn't determine everything.
     Its side effects outside PyTorch and its branches are fixed by that run: a later ``train()`` or ``eval()`` has no
     effect. Parameters and buffers are read in place at each call, so they may be written to, or replaced by others of
-    the same shape. Example: ``fast = torch_pjrt.jit(model, (torch.empty(8, 128),)); y = fast(x)``.
+    the same shape. The first call with one tensor for several arguments is captured anew.
+    Example: ``fast = torch_pjrt.jit(model, (torch.empty(8, 128),)); y = fast(x)``.
 
     Args:
         fn: a module or a function; takes tensors and returns a tensor or a structure of tensors.
@@ -114,13 +169,15 @@ def jit(
     for i, example in enumerate(examples):
         if not isinstance(example, torch.Tensor):
             raise TypeError(f"jit takes tensors as example_args; number {i} is a {type(example).__name__}")
+    examples = tuple(examples[i] if i == first else examples[i].detach() for i, first in enumerate(repeats(examples)))
     watcher = new_watcher() if trace else None
     with torch.no_grad(), watching(watcher):
         found = find(fn, modules)
         captured = capture(fn, examples, {}, found, with_grads=False)
     name = getattr(fn, "__name__", type(fn).__name__)
     positional = Positional(fn, examples, name)
-    call: Any = Jitted(captured.call, (_Otherwise(captured, name, examples, positional), *captured.places))
+    repeated = _Repeated(fn, found.modules, examples, positional)
+    call: Any = Jitted(captured.call, (_Otherwise(captured, repeated, examples), *captured.places))
     call.program = captured.program
     if captured.ties:
         call = _tied(call, captured.ties, name)
@@ -130,9 +187,20 @@ def jit(
         call = _handed_over(call, captured)
     if any(map(is_compound, examples)):
         call = _taken_apart(call, examples, positional)
+    if not isinstance(call, Jitted):
+        call = _apart(call, repeated)
     call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # captures again, for torch_pjrt.trace
     call.watcher = watcher
     return call
+
+
+def _apart(call: Any, repeated: _Repeated) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args = repeated.positional(args, kwargs)
+        return repeated(args) if len(set(map(id, args))) < len(args) else call(*args)
+
+    run.program = call.program  # type: ignore[attr-defined]
+    return run
 
 
 def _begun(call: Any, beside: Sequence[Beside], assigned: Sequence[Assigned]) -> Callable[..., Any]:

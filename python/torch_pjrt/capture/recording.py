@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import CellType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch_pjrt import _C
 from torch_pjrt.capture.composed import COMPOSED, of_known_values
 from torch_pjrt.capture.kept import Made
 from torch_pjrt.capture.scalars import Integer, Number, apply, check_integers, concrete, holds_number, read_numbers
-from torch_pjrt.capture.stand_ins import CPU, check_leaf, known_value, like
+from torch_pjrt.capture.stand_ins import CPU, check_leaf, check_sparse, known_value, like
 from torch_pjrt.capture.ties import Place
 from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
@@ -48,6 +49,8 @@ READS = {
 }  # fmt: skip
 ELSEWHERE = 'call it outside, or leave the function to torch.compile(backend="pjrt"), which is cut at such calls'
 MOVES = {T.cpu: "cpu", T.cuda: "cuda"}
+USED = "a tensor that the function uses"
+ADDRESSES = {T.data_ptr, T.untyped_storage, T.storage, T.is_set_to}
 
 
 @dataclass(eq=False)
@@ -64,7 +67,7 @@ class State:
     def now(self) -> torch.Tensor:
         """Returns the tensor that is at its place now."""
         found: torch.Tensor = self.container if self.key is None else self.container[self.key]
-        return found
+        return found.cell_contents if isinstance(found, CellType) else found
 
 
 @dataclass(eq=False)
@@ -140,15 +143,6 @@ def check_gradient(owner: State) -> None:
         raise CaptureError(f"{owner.name}.grad requires grad: double backward across calls is not captured")
 
 
-def check_sparse(real: torch.Tensor, name: str) -> None:
-    if is_sparse(real) and real.requires_grad:
-        raise CaptureError(
-            f"{name} is a sparse tensor ({real.layout}) that requires grad, which a captured program can't hold: let "
-            "its values require grad, and make it of them in the function (torch.sparse_coo_tensor, "
-            "torch.sparse_csr_tensor, …), or leave the function to lazy execution, where a step is one program, too"
-        )
-
-
 def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.untyped_storage().data_ptr(), tensor.shape, tensor.stride(), tensor.storage_offset()
 
@@ -192,6 +186,8 @@ class Recording(TorchFunctionMode):
         self.constants: dict[int, torch.UntypedStorage] = {}  # tensors that calls make of values, anew in each call
         self.made = Made(self.trace.reached)
         _C.end_optimizer_step([])  # ends a step that raised: its state is data from before the capture
+        self.reads_addresses = False
+        self.places: dict[int, list[tuple[Any, Any]]] = {}  # containers and keys of tensors that the function finds
         self.asserted: list[torch.Tensor] = []  # tensors that depend on all runtime assertions
         self.start = _C.newest_node_id()
 
@@ -353,10 +349,14 @@ class Recording(TorchFunctionMode):
             if known is not None:
                 if known.container is not value and id(value) not in self.held:
                     self.held.add(id(value))
-                    self.ties.append((known, Place("a tensor that the function uses", (value,), 0)))
+                    places = self.places.get(id(value)) or [((value,), 0)]
+                    self.ties += [(known, Place(USED, *place)) for place in places]
                 return known.placeholder
             if any(leaf.device.type != "pjrt" or self.was_there_before(leaf) for _, leaf in leaves_of(value)):
-                return self.piece(value, "a tensor that the function uses", value, None)
+                first, *others = self.places.get(id(value)) or [(value, None)]
+                placeholder = self.piece(value, USED, *first)
+                self.ties += [(self.by_id[id(value)], Place(USED, *other)) for other in others]
+                return placeholder
             return value
         if isinstance(value, (list, tuple)):
             lifted = [self.lift(v) for v in value]
@@ -415,6 +415,7 @@ class Recording(TorchFunctionMode):
         if _C.has_no_values(()):  # a subclass runs PyTorch's functions for the shape of a result
             return func(*args, **(kwargs or {}))
         self.mirror_autocast()
+        self.reads_addresses |= func in ADDRESSES
         check_call(func, kwargs or {})
         args, kwargs = self.lift(args), self.lift(kwargs or {})
         args, kwargs = self.moved(func, args, kwargs)

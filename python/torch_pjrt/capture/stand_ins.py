@@ -13,7 +13,7 @@ from torch_pjrt.capture.kept import Kept
 from torch_pjrt.capture.wrapped import is_wrapped
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.program.placeholders import DEVICE, make_placeholder
-from torch_pjrt.program.subclasses import is_closed, is_compound
+from torch_pjrt.program.subclasses import is_closed, is_compound, is_sparse
 
 CPU = torch.device("cpu")
 SINGLE, TUPLE, LIST = range(3)  # forms of a program's results
@@ -76,7 +76,7 @@ def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
     if not _C.Trace.is_known(tensor):
         return None
     program = _C.Trace().compile([tensor.detach()], [CPU], DEVICE)
-    value: torch.Tensor = _C.Captured(program, [], [], [], [], SINGLE).call((None,))
+    value: torch.Tensor = _C.Captured(program, [], [], [], [], SINGLE, []).call((None,))
     return value
 
 
@@ -86,3 +86,25 @@ def form_of_results(spec: pytree.TreeSpec, results: Sequence[Any]) -> int:
     if spec.is_leaf():
         return SINGLE
     return TUPLE if spec.type is tuple and all(child.is_leaf() for child in spec.children()) else LIST
+
+
+def home_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
+    """Returns the one device of all tensors. Tensors without dimensions may be on any device."""
+    places: dict[torch.device, str] = {}
+    for name, tensor in tensors:
+        if tensor.dim() > 0:
+            places.setdefault(tensor.device, name)
+    if len(places) > 1:
+        where = " and ".join(f"{name} on '{device}'" for device, name in places.items())
+        raise CaptureError(f"a captured function's tensors are on one device, but {where}")
+    numbers = (tensor.device for _, tensor in tensors if tensor.device.type != "cpu")
+    return next(iter(places), None) or next(numbers, CPU)
+
+
+def check_sparse(real: torch.Tensor, name: str) -> None:
+    if is_sparse(real) and real.requires_grad:
+        raise CaptureError(
+            f"{name} is a sparse tensor ({real.layout}) that requires grad, which a captured program can't hold: let "
+            "its values require grad, and make it of them in the function (torch.sparse_coo_tensor, "
+            "torch.sparse_csr_tensor, …), or leave the function to lazy execution, where a step is one program, too"
+        )

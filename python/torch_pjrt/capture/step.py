@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.capture.attributes import assign
 from torch_pjrt.capture.beside import Beside
-from torch_pjrt.capture.binding import bind, signature_of
+from torch_pjrt.capture.binding import bind, repeats, signature_of
 from torch_pjrt.capture.capture import Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.stand_ins import LIST
@@ -30,6 +30,7 @@ def _ambient() -> tuple[Any, ...]:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
         *(torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) for device in ("cpu", "cuda", "pjrt")),
     )
 
@@ -149,6 +150,8 @@ class CompiledStep:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
             structure = (spec, *((type(x), x) for x in leaves if not isinstance(x, torch.Tensor)))
+        if len(same := {id(tensor): tensor for tensor in tensors}) < len(tensors):
+            structure, tensors = (structure, repeats(tensors)), tuple(same.values())
         if self.takes_subclasses:
             structure, tensors = _taken_apart(structure, tensors)
         for each in self.beside:
@@ -259,7 +262,8 @@ def compile_step(
     ``step_fn`` runs as Python when it is captured, up to four times (with and without gradients, for instance). Later
     calls run the program only. Functions that it calls may be compiled by ``torch.compile``. An optimizer without state
     makes it in its first step, so that step runs in eager mode. A call with new shapes, dtypes, devices or constants,
-    or in another mode (``train()``/``eval()``, grad mode, autocast, ``requires_grad``), is captured again.
+    with one tensor for other arguments, or in another mode (``train()``/``eval()``, grad mode, autocast, the default
+    dtype, ``requires_grad``), is captured again.
     Hyperparameters may be changed at any time: a learning rate is an input of the program, and other hyperparameters
     become inputs when their value changes.
 

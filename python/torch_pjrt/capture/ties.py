@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from operator import getitem, is_
+from types import CellType
 from typing import Any
 
 
 @dataclass
 class Place:
-    """A place of a tensor: ``container[key]``."""
+    """A place of a tensor: ``container[key]``, or a cell."""
 
     name: str
     container: Any
@@ -22,8 +23,10 @@ class Place:
 
     def read(self) -> Any:
         try:
+            if isinstance(self.container, CellType):
+                return self.container.cell_contents
             return self.container[self.key]
-        except LookupError:
+        except (LookupError, ValueError):
             return None
 
 
@@ -35,9 +38,13 @@ class Ties:
     """
 
     def __init__(self, pairs: Iterable[tuple[Place, Place]]) -> None:
+        self.variables: list[tuple[Place, Place]] = []  # pairs of which one is a cell
         by_container: dict[int, list[tuple[Place, Place]]] = {}
         for pair in pairs:
-            by_container.setdefault(id(pair[1].container), []).append(pair)
+            if any(isinstance(place.container, CellType) for place in pair):
+                self.variables.append(pair)
+            else:
+                by_container.setdefault(id(pair[1].container), []).append(pair)
         self.walked: list[list[Any]] = []
         loose: list[tuple[Place, Place]] = []
         self.pairs: list[tuple[Place, Place]] = []
@@ -55,16 +62,19 @@ class Ties:
         self.other_keys = [other.key for _, other in loose]
 
     def __bool__(self) -> bool:
-        return bool(self.pairs)
+        return bool(self.pairs or self.variables)
 
     def hold(self) -> bool:
         others = chain(*self.walked, map(getitem, self.other_containers, self.other_keys))
         try:
-            return all(map(is_, map(getitem, self.containers, self.keys), others))
+            return all(map(is_, map(getitem, self.containers, self.keys), others)) and all(
+                place.read() is other.read() for place, other in self.variables
+            )
         except LookupError:  # an entry was removed
             return False
 
     def broken(self) -> str:
         """Returns the names of two places that hold different tensors."""
-        pair = next((pair for pair in self.pairs if pair[0].read() is not pair[1].read()), self.pairs[0])
+        pairs = [*self.pairs, *self.variables]
+        pair = next((pair for pair in pairs if pair[0].read() is not pair[1].read()), pairs[0])
         return " and ".join(f"'{place.name}'" for place in pair)

@@ -59,7 +59,7 @@ class Entry:
                 if other != index and max(begin, low) < min(end, high):
                     raise RuntimeError(
                         f"'{self.program.path}', entry '{self.name}': arguments '{names[index]}' and '{names[other]}' "
-                        "share memory, and the program updates one of them in place: give a clone() of the other"
+                        "share memory, and the program updates memory in place: pass a clone() of one of them"
                     )
 
     def _tensor(self, name: str, value: Any) -> torch.Tensor:
