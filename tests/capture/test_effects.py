@@ -123,7 +123,7 @@ def taking() -> dict[str, Any]:
 @EVERY
 def test_changes_are_warned_of(capture: Callable[..., Any]) -> None:
     for name, fn in changing().items():
-        with pytest.warns(UserWarning, match=f"changes '{name}'.*Return the value"):
+        with pytest.warns(UserWarning, match=f"changes '{name}'.*program don't do it. Return the value"):
             capture(fn, (X,))
 
 
@@ -134,6 +134,23 @@ def test_values_that_are_taken_are_warned_of(capture: Callable[..., Any]) -> Non
             capture(fn, (X,))
     with torch_pjrt.strict_mode(), pytest.raises(torch_pjrt.CaptureError, match=r"'random'.*in strict mode"):
         capture(taking()["random"], (X,))
+
+
+class Counted(nn.LSTM):  # replaces its list of weights in each call
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        if self.training:
+            self.calls += 1
+        return super().forward(x[None])[0]
+
+
+def test_attributes_of_modules_in_jax() -> None:
+    with pytest.warns(UserWarning, match="changes 'Counted'"):
+        as_jax(Counted(2, 2), (X,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        as_jax(Counted(2, 2).eval(), (X,))
 
 
 @EVERY

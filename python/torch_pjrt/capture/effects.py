@@ -67,8 +67,8 @@ def _state(thing: Any) -> Any:
         return _state_of_random(thing)
     if is_small_array(thing):
         return thing.tobytes()
-    if isinstance(thing, type):
-        return [(key, value) for key, value in vars(thing).items() if not key.startswith("__")]
+    if isinstance(thing, (type, torch.nn.Module)):
+        return [(key, value) for key, value in vars(thing).items() if not key.startswith("_")]
     if isinstance(thing, Iterator):
         return _position(thing)
     return list(thing.items()) if isinstance(thing, dict) else list(thing)
@@ -79,6 +79,8 @@ def _restore(thing: Any, state: Any) -> None:
         thing.cell_contents = state[0]
     elif isinstance(thing, Global) and state:
         thing.entries[thing.key] = state[0]
+    elif isinstance(thing, torch.nn.Module):
+        vars(thing).update(state)
     elif isinstance(thing, (list, deque)):
         thing.clear()
         thing.extend(state)
@@ -142,7 +144,7 @@ class Effects:
                     )
                 reported[name] = (
                     f"changes '{name}', {WHERE}: that happens while it is captured, and calls of the program don't "
-                    "it. Return the value, or keep a tensor in a buffer that is updated in place"
+                    "do it. Return the value, or keep a tensor in a buffer that is updated in place"
                 )
         for name in sorted(reported):
             message = f"the captured function {reported[name]}"

@@ -98,7 +98,7 @@ class _Function:
             return self.fn(*args, **kwargs)
 
         found = find(self.source)
-        found.things += [(type(module).__name__, vars(module)) for module in found.modules]
+        found.things += [(type(module).__name__, module) for module in found.modules]
         effects = Effects(found)
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in forms]
         _check_shapes(structs, self.name)
