@@ -129,6 +129,7 @@ class FullySharded:
             for all processes, and the collective overwrites that place."""
             return copy_in(inputs, output, sizes, numel, 0)
 
+        copy_in_first.default = copy_in.default  # type: ignore[attr-defined]  # the recorder looks the operator up
         torch.ops.fsdp.all_gather_copy_in = copy_in_first
 
     def settle(self) -> None:
