@@ -114,3 +114,9 @@ def test_arguments_that_share_memory_are_named(entry: str, fn: Callable[..., Any
         fast(x, x.view(2, 2))
     with pytest.raises((RuntimeError, TypeError), match=r"Pass a clone\(\)|no copy can stand for it"):
         fast(x, x.t())
+
+
+@pytest.mark.parametrize("fn", [same_address, same_storage])
+def test_a_file_has_no_addresses(fn: Callable[..., Any]) -> None:
+    with pytest.warns(UserWarning, match="'main' reads addresses.*a tensor of its own"):
+        torch_pjrt.export(fn, (torch.ones(2), torch.ones(2)))

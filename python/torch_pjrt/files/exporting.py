@@ -228,7 +228,8 @@ def export(
             ``kwargs`` makes several entries.
         example: the arguments: a tensor, a tuple of positional arguments, or a dict of arguments by name, in any
             structure that PyTorch's pytrees know. Shapes, dtypes and strides of tensors determine the program; their
-            values are not used. Other values, including defaults, are constants of the program.
+            values are not used, and each is a tensor of its own (``is``), even if one is given for several. Other
+            values, including defaults, are constants of the program.
         kwargs: arguments by name, besides positional ones.
         dynamic: the sizes to make programs for: a dict from an argument's name to a dict from dimensions to sizes. The
             sizes are a list, a range, ``("batch", sizes)``, or a name whose sizes are in ``sizes``. Dimensions of one

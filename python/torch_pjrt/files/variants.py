@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -260,6 +261,12 @@ def _record(
                 f"an optimizer of '{name}' has no state yet, which its first step makes: run the step once, then "
                 "export it"
             ) from None
+    if recorded.run.mode.reads_addresses and len(tensors) > 1:
+        warnings.warn(
+            f"'{name}' reads addresses of tensors (data_ptr, untyped_storage): in a file each argument is a tensor of "
+            "its own, even if one is given for several. Compare the arguments outside",
+            stacklevel=2,
+        )
     try:
         return _variant(exported, recorded, given, name, names, tensors)
     finally:
