@@ -62,6 +62,23 @@ def test_what_is_refused() -> None:
     assert not hasattr(model, "kept")
 
 
+WRONG: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "complex": (lambda x: torch.complex(x, x.int()), "Expected both inputs to be Half, Float or Double"),
+    "embedding": (lambda x: torch.embedding(x.reshape(-1)[0], x.long()), "'weight' must be 2-D"),
+    "dilation": (lambda x: torch.conv1d(x, x, dilation=0), "^(non-positive dilation|dilation should be)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_calls_raise_the_errors_of_eager(name: str) -> None:
+    """Also those that only the CPU's kernel tells, which can't run in a capture."""
+    fn, words = WRONG[name]
+    x = torch.ones(3, 3, 3)
+    for call in (fn, torch_pjrt.compile_step(fn), lambda x: torch_pjrt.jit(fn, (x,))(x)):
+        with pytest.raises(RuntimeError, match=words):
+            call(x)
+
+
 def test_grad_scaler_is_refused() -> None:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

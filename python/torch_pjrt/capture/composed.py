@@ -18,6 +18,8 @@ from torch_pjrt.capture.stand_ins import known_value
 from torch_pjrt.errors import ValueNeeded
 from torch_pjrt.program.placeholders import on_device
 
+MOST_TRIED = 1 << 14  # elements of arguments with which a kernel is tried
+
 
 class CumulativeMomentum(Number):
     """The momentum of a batch norm that averages over all batches: one over the number of batches so far."""
@@ -143,6 +145,22 @@ def of_known_values(func: Any, args: Any, kwargs: Any) -> Any:
         return on_device(CHOOSING.get(func, func)(*args, **kwargs))
     except (NotImplementedError, RuntimeError):
         return NotImplemented
+
+
+def check_beside_values(func: Any, args: Any, kwargs: Any) -> None:
+    """Raises the error that PyTorch's kernel has for tensors of these shapes and dtypes, whatever their values."""
+    given = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    if sum(each.numel() for each in given) > MOST_TRIED or any(each.layout != torch.strided for each in given):
+        return
+    args, kwargs = pytree.tree_map_only(Tensor, lambda x: torch.ones(x.shape, dtype=x.dtype), (args, kwargs))
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            func(*args, **kwargs)
+    except Exception as error:
+        depends = "value" in str(error) or "shape mismatch" in str(error)
+        if type(error) in (RuntimeError, ValueError, TypeError) and not depends:  # others may be of the ones
+            raise
 
 
 def places(index: Any, value: Callable[[Any], Any]) -> Iterator[Any]:

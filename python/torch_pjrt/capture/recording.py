@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
-from torch_pjrt.capture.composed import COMPOSED, of_known_values
+from torch_pjrt.capture.composed import COMPOSED, check_beside_values, of_known_values
 from torch_pjrt.capture.kept import Made
 from torch_pjrt.capture.scalars import Integer, Number, apply, check_integers, concrete, holds_number, read_numbers
 from torch_pjrt.capture.stand_ins import CPU, check_leaf, check_sparse, known_value, like
@@ -454,8 +454,11 @@ class Recording(TorchFunctionMode):
             args, kwargs = concrete(args), concrete(kwargs)
         try:
             result = func(*args, **kwargs)
-        except NotImplementedError as error:
+        except (AssertionError, NotImplementedError) as error:  # Meta kernels of PyTorch assert
             if (result := of_known_values(func, args, kwargs)) is NotImplemented:
+                check_beside_values(func, args, kwargs)
+                if isinstance(error, AssertionError):
+                    raise
                 name = getattr(func, "__name__", str(func))
                 is_sized = "depends on data" in str(error)
                 kind = ValueNeeded if is_sized or "value is needed" in str(error) else CaptureError
