@@ -63,9 +63,11 @@ def by_pjrt_run(program: Any, made: Built, path: Path) -> list[torch.Tensor]:
     """Returns the results of one call of ``pjrt-run``, by NumPy's files."""
     (entry,) = program.signature["entries"]
     (variant,) = entry["variants"]
-    given = [tensor for _, tensor in leaves([made.args, made.kwargs])]
+    given = dict(leaves(example(made)))  # by name, and in the order of the call's keywords, where there are any
+    names = [form["name"] for form in variant["arguments"]]
+    ordered = [given[name] for name in names] if set(names) == set(given) else list(given.values())
     command = [settings.pjrt_run, str(path), "--plugin", _C.plugin()[1]]
-    for form, tensor in zip(variant["arguments"], given, strict=True):
+    for form, tensor in zip(variant["arguments"], ordered, strict=True):
         file = path.with_name(f"in {len(command)}.npy")
         numpy.save(file, tensor.numpy())
         command += ["--input", f"{form['name']}={file}"]

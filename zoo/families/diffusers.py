@@ -73,8 +73,8 @@ SPECS: dict[str, Spec] = {
         lambda: ((images(), times(), text()), {}),
     ),
     "UNet1DModel": (
-        lambda d: d.UNet1DModel(block_out_channels=(8, 8, 16), layers_per_block=1, sample_size=32,
-                                extra_in_channels=16),
+        lambda d: d.UNet1DModel(block_out_channels=(32, 32, 64), layers_per_block=1, sample_size=32,
+                                extra_in_channels=64),
         lambda: ((torch.randn(B, 2, 32), times()), {}),
     ),
     "ControlNetModel": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -82,7 +83,7 @@ def build(info: Any, first: int) -> Built:
         made, given = sample.constructor_input, sample.forward_input
         if given is None:
             continue
-        module = info.module_cls(*made.args, **made.kwargs)
+        module = copy.deepcopy(info.module_cls(*made.args, **made.kwargs))  # samples share buffers, which a move unties
         sample_arguments = (tuple(given.args), dict(given.kwargs))
         if any(is_lazy(parameter) for parameter in module.parameters()):
             module(*sample_arguments[0], **sample_arguments[1])
