@@ -103,7 +103,11 @@ def test_leaked_tracers():
     refused(jax_view, kept[0], match="[Uu]nexpected", kind=jax.errors.UnexpectedTracerError)
     refused(kept[0].tolist, match="test_errors.py.*of a transformation that is over.*UnexpectedTracerError: return")
     inner = []
-    jax.jit(as_jax(lambda x: inner.append(x * 2) or x))(X)
+    refused(
+        jax.jit(as_jax(lambda x: inner.append(x * 2) or x)), X, match="puts a tensor into 'inner'.*Return the tensor"
+    )
+    unseen = type("Unseen", (), {"__slots__": (), "append": staticmethod(lambda tensor, to=inner: to.append(tensor))})
+    jax.jit(as_jax(lambda x: unseen.append(x * 2) or x))(X)
     refused(jax_view, inner[0], match="recorded for another program.*return it", kind=RuntimeError)
 
 
