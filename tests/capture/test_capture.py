@@ -367,6 +367,11 @@ def test_jit() -> None:
         call(torch.randn(2, 4))
     with pytest.raises(TypeError, match="got float64"):
         call(x.double())
+    for example in (torch.rand(3, 1).expand(3, 3), torch.rand(5).unfold(0, 3, 1)):  # no copy can be laid out like it
+        doubled = torch_pjrt.jit(lambda x: x * 2, (example,))
+        assert torch.equal(doubled(example), example * 2)
+        with pytest.raises(TypeError, match=r"with which elements share memory, got \(3, 1\): give jit contiguous\(\)"):
+            doubled(torch.rand(3, 3))
     with pytest.raises(TypeError, match="on 'pjrt:0'"):
         call(x.to("pjrt"))
     with pytest.raises(TypeError, match="expected 1 arguments, got 2"):

@@ -93,6 +93,16 @@ def _set_modes(modes: Sequence[tuple[torch.nn.Module, bool]]) -> None:
         module.training = training
 
 
+def _may_share(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements of a tensor with these strides may share memory, as those of ``expand`` and ``unfold`` do."""
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
 class _Otherwise:
     """The slow path of a call whose arguments don't match the examples: converts their layout or raises."""
 
@@ -117,6 +127,11 @@ class _Otherwise:
                 raise TypeError(
                     f"{self.name}: argument {i}: expected strides {strides}, got {given.stride()}; the function "
                     "updates arguments in place or reads addresses, so no copy can stand for it"
+                )
+            if _may_share(shape, strides):
+                raise TypeError(
+                    f"{self.name}: argument {i}: expected strides {strides}, with which elements share memory, got "
+                    f"{given.stride()}: give jit contiguous() examples"
                 )
             with torch.no_grad():
                 fitting.append(torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given))
