@@ -63,6 +63,7 @@ __all__: list[str] = [
     "end_optimizer_step",
     "export_trace",
     "finish",
+    "follow_cpus_autocast",
     "forget_programs",
     "graph",
     "groups_of",
@@ -882,6 +883,11 @@ def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) 
 def finish() -> list[str]:
     """
     Waits for all running work. Returns the messages of runtime assertions that failed and were not raised.
+    """
+
+def follow_cpus_autocast(follow: bool) -> bool:
+    """
+    Sets whether autocast on "pjrt" casts the ops that it casts on the CPU, in this thread; returns whether it did.
     """
 
 def forget_programs() -> None:

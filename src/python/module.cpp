@@ -193,6 +193,9 @@ PYBIND11_MODULE(_C, m) {
         capsule.get_pointer<DLManagedTensorVersioned>()->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
       },
       "Sets the read-only flag of a versioned DLPack capsule. Raises RuntimeError for other capsules.");
+  m.def("follow_cpus_autocast", &device::follow_cpus_autocast, py::arg("follow"),
+        "Sets whether autocast on \"pjrt\" casts the ops that it casts on the CPU, in this thread; returns whether it "
+        "did.");
   m.def("eager", &device::eager, "Returns whether every call runs as soon as it is recorded.");
   m.def("set_eager", &device::set_eager, "Sets whether every call runs as soon as it is recorded.");
   m.def(

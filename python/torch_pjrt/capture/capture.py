@@ -156,6 +156,7 @@ def _run_once(
         named = [(f"argument {i}", leaf) for i, t in enumerate(reals) for _, leaf in leaves_of(t)]
         mode.home = home_of([(n, t) for n, t in owned if t is not values] + named)
         mode.mirror_autocast()
+        _C.follow_cpus_autocast(mode.home.type == "cpu")
         try:
             with mode:
                 result = fn(*args, **kwargs)

@@ -484,6 +484,7 @@ def recording(mode: Recording | None = None) -> Iterator[None]:
     """Records calls: backward runs in this thread, as part of the capture, and compiled functions run uncompiled."""
     backward = in_backward.set(mode)
     autocast = torch.is_autocast_enabled("pjrt"), torch.get_autocast_dtype("pjrt")
+    follows_cpu = _C.follow_cpus_autocast(False)
     uncompiled = torch.compiler.set_stance("force_eager")
     try:
         with uncompiled, tracing(), torch.autograd.set_multithreading_enabled(False):
@@ -494,3 +495,4 @@ def recording(mode: Recording | None = None) -> Iterator[None]:
         in_backward.reset(backward)
         torch.set_autocast_enabled("pjrt", autocast[0])
         torch.set_autocast_dtype("pjrt", autocast[1])
+        _C.follow_cpus_autocast(follows_cpu)

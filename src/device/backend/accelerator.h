@@ -45,4 +45,8 @@ bool is_pinned(const void* data);
 // Makes "pjrt" a torch device: storage, guard, hooks, own kernels and the recorder. Once per process.
 void register_device();
 
+// Sets whether torch.autocast casts by the CPU's lists of ops in this thread, for functions of CPU tensors that are
+// captured, instead of the device's own (CUDA's). Returns whether it did.
+bool follow_cpus_autocast(bool follow);
+
 }  // namespace tpjrt::device
