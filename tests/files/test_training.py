@@ -151,6 +151,16 @@ def test_gradients_for_the_next_call_are_refused() -> None:
     with pytest.raises(torch_pjrt.CaptureError, match="zero_grad"):
         torch_pjrt.export(step, torch.ones(1, 2))
 
+    def zeroing(x: torch.Tensor) -> None:  # writes zeros into the gradient of the call before
+        optimizer.zero_grad(set_to_none=False)
+        model(x).sum().backward()
+        optimizer.step()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(torch_pjrt.CaptureError, match=r"call zero_grad\(set_to_none=True\)"):
+        torch_pjrt.export(torch_pjrt.compile_step(zeroing), torch.ones(1, 2))
+
 
 def test_state_of_another_model_is_refused(tmp_path: Path) -> None:
     exported = torch_pjrt.export(nn.Linear(2, 2), torch.ones(1, 2))

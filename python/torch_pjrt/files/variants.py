@@ -401,7 +401,9 @@ def _name_of(names: Names, recorded: Recorded, given: Given, piece: Any) -> str:
         names.tensors.setdefault(name, real)
         return name
     if piece.of is not None:
-        raise CaptureError(f"the function uses {piece.name} of the call before: call zero_grad() before backward()")
+        raise CaptureError(
+            f"the function uses {piece.name} of the call before: call zero_grad(set_to_none=True) before backward()"
+        )
     check_dtype(real.dtype, piece.name)
     if has_gaps(real):
         raise CaptureError(f"{piece.name} is a view with gaps or overlaps in its memory: make it contiguous()")
