@@ -119,8 +119,8 @@ def timed(network: str, what: str, depth: int) -> dict[str, Any]:
     runs: dict[str, Run] = {}
     first: dict[str, float] = {}
     left_out: dict[str, str] = {}
+    torch._dynamo.reset()  # between ways it would make the earlier ones compile again where they are timed
     for way, made in ways(network, what, depth).items():
-        torch._dynamo.reset()
         try:
             run = made()
             start = time.process_time()
