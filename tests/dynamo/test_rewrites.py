@@ -233,3 +233,41 @@ def test_what_is_cut_out_of_a_region() -> None:
     torch.testing.assert_close(found, torch.full((3,), 3.0))
     assert torch_pjrt.metrics()["host_fallbacks"] == {"tests_rewrites.halve.default": 2}
     assert torch_pjrt.metrics()["executions"] == 3
+
+
+def windows(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x * 2
+    y.unfold(1, 2, 4).mul_(3)
+    part = y.t().unfold(0, 1, 5)
+    part.sub_(1)
+    y[0].unfold(0, 3, 100).zero_()
+    return y, part
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_what_is_between_windows_stays(device: str) -> None:
+    """AOTAutograd writes zeros there."""
+    compiled = torch.compile(windows, backend="pjrt", fullgraph=True)
+    x = torch.rand(2, 12, requires_grad=True)
+    moved = x.detach().to(device).requires_grad_()
+    expected, found = windows(x), compiled(moved)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.detach().cpu(), b.detach())
+        assert a.stride() == b.stride()
+    expected[0].square().sum().backward()
+    found[0].square().sum().backward()
+    assert moved.grad is not None
+    torch.testing.assert_close(moved.grad.cpu(), x.grad)
+
+
+def test_windows_that_end_early_are_refused_where_they_are_written() -> None:
+    def write(x: Tensor) -> Tensor:
+        x.unfold(0, 2, 3).add_(1)
+        return x * 1
+
+    with pytest.raises(Exception, match=r"unfold\(dimension=0, size=2, step=3\) of 11 elements is written to"):
+        torch.compile(write, backend="pjrt")(torch.arange(11.0))
+    torch.testing.assert_close(
+        torch.compile(lambda x: x.unfold(0, 2, 3) + 1, backend="pjrt")(torch.arange(11.0)),
+        torch.arange(11.0).unfold(0, 2, 3) + 1,
+    )

@@ -85,6 +85,42 @@ def with_diagonals(graph: fx.Graph) -> bool:
     return bool(nodes)
 
 
+def unfold(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+    """Computes ``Tensor.unfold`` of windows with gaps by views that AOTAutograd can write through.
+
+    It takes the gaps for zeros (https://github.com/pytorch/pytorch/issues/198102)."""
+    length = tensor.shape[dimension] if tensor.dim() else 1
+    if step <= size or tensor.dim() == 0 or size > length:
+        return tensor.unfold(dimension, size, step)
+    dimension %= tensor.dim()
+    count = (length - size) // step + 1
+    if size == 1:
+        return torch.ops.aten.slice.Tensor(tensor, dimension, 0, None, step).unsqueeze(-1)
+    if count == 1:
+        windows = tensor.narrow(dimension, 0, size).unflatten(dimension, (1, size))
+    elif count * step <= length:
+        windows = tensor.narrow(dimension, 0, count * step).unflatten(dimension, (count, step))
+        windows = windows.narrow(dimension + 1, 0, size)
+    else:
+        raise NotImplementedError(
+            f"unfold(dimension={dimension}, size={size}, step={step}) of {length} elements is written to, and "
+            "torch.compile would write zeros between the windows: write to slices (x[i::step] for i in range(size))"
+        )
+    return windows.movedim(dimension + 1, -1)
+
+
+def with_windows(graph: fx.Graph) -> bool:
+    """Replaces ``unfold`` where its result or what it views is written."""
+    nodes = [
+        node
+        for node in graph.find_nodes(op="call_method", target="unfold")
+        if getattr(node.meta.get("example_value"), "_version", 0)
+    ]
+    for node in nodes:
+        node.op, node.target = "call_function", unfold
+    return bool(nodes)
+
+
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function without the last of its results, which tells what went wrong: that is raised."""
 
@@ -154,7 +190,12 @@ def rewrite(module: fx.GraphModule) -> None:
     """Rewrites the graph in place, including bodies of control flow and checkpoints."""
     for part in list(module.modules()):
         if isinstance(part, fx.GraphModule):
-            found = [with_regions(part), without_self_assignments(part.graph), with_diagonals(part.graph)]
+            found = [
+                with_regions(part),
+                without_self_assignments(part.graph),
+                with_diagonals(part.graph),
+                with_windows(part.graph),
+            ]
             if any(found):
                 part.recompile()
             with_checks(part)
