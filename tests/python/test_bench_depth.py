@@ -60,7 +60,7 @@ def test_named_units(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(units()) == len(DEEP) * 2 * 3
     monkeypatch.setenv("TORCH_PJRT_BENCH_NETWORKS", "ODE,LSTMCell")
     monkeypatch.setenv("TORCH_PJRT_BENCH_DEPTHS", "4,50")
-    assert [(unit.network, unit.depth) for unit in units()] == [("LSTMCell", 50)] * 2 + [("ODE", 4)] * 2
+    assert [(unit.network, unit.depth) for unit in units()] == [("LSTMCell", 50), ("ODE", 4)] * 2
 
 
 def test_units_whose_process_ended_are_named(

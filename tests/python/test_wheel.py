@@ -19,6 +19,8 @@ import torch
 
 import torch_pjrt
 
+# Building the wheel links the checkout's library again, which other tests would load meanwhile.
+pytestmark = pytest.mark.alone
 ROOT = Path(__file__).resolve().parents[2]
 
 CORE = "torch_{}_{}".format(*torch.__version__.split(".")[:2])
@@ -183,7 +185,7 @@ def test_its_page_says_how_to_install_and_has_no_link_into_the_repository(wheel:
     assert "[PJRT C API](https://openxla.org/xla/pjrt)" in screen
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert [link for link in links if not link.startswith("https://")] == []
-    assert "- docs/kernels.md: kernels of your own" in text
+    assert "composites, kernels of your own" in text
 
 
 def test_its_page_links_to_the_repository_where_that_is_named() -> None:

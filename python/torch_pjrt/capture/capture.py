@@ -315,7 +315,7 @@ def _record(
             recorded = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
             check_same(text, recorded.text(), assigned, after.assigned())
             recorded.assigned = assigned
-        found.effects.check()
+        found.effects.check(recorded.run.leaves)
     except (CaptureError, NotImplementedError, StateMade):
         if recorded is not None:
             recorded.end()

@@ -113,20 +113,22 @@ class Effects:
             if not is_as_before(_state(thing), before):
                 _restore(thing, before)
 
-    def check(self) -> None:
+    def check(self, results: Sequence[Any] = ()) -> None:
         """Warns of what the function changed, or took a value from; an error in strict mode.
 
         Raises CaptureError if it put a tensor there that only a run of the program has. Restores what it changed then.
+        An argument that is updated with results gives a warning, as a cache that is also returned.
         """
         try:
-            self._check()
+            self._check({id(result) for result in results})
         except CaptureError:
             self.restore()
             raise
 
-    def _check(self) -> None:
+    def _check(self, results: set[int]) -> None:
         reported: dict[str, str] = {}
-        for name, thing, before in (*self.before, *self.given):
+        for i, (name, thing, before) in enumerate((*self.before, *self.given)):
+            is_given = i >= len(self.before)
             now = _state(thing)
             if is_as_before(now, before):
                 continue
@@ -137,7 +139,10 @@ class Effects:
             else:
                 old = {id(tensor) for tensor in _tensors(before)}
                 new = [tensor for tensor in _tensors(now) if id(tensor) not in old]
-                if any(tensor.device.type == "pjrt" and not _C.Trace.is_known(tensor) for tensor in new):
+                is_returned = is_given and all(id(tensor) in results for tensor in new)
+                if not is_returned and any(
+                    tensor.device.type == "pjrt" and not _C.Trace.is_known(tensor) for tensor in new
+                ):
                     raise CaptureError(
                         f"the captured function puts a tensor into '{name}', {WHERE}, and calls of the program don't "
                         "do it. Return the tensor, or write into one that was there before"

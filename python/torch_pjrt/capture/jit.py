@@ -60,16 +60,16 @@ class _Repeated:
         positional: Positional,
     ) -> None:
         self.fn, self.positional = fn, positional
-        self.examples = _Examples(examples, positional.name)
         self.modes = [(module, module.training) for module in modules]
-        self.is_plain = not any(map(is_compound, examples))
+        self.examples = None if any(map(is_compound, examples)) else _Examples(examples, positional.name)
         self.known: dict[tuple[int, ...], Callable[..., Any]] = {}
 
     def __call__(self, args: Sequence[torch.Tensor]) -> Any:
         same = repeats(args)
         given = sorted(set(same))
         if same not in self.known:
-            self.examples.check(args)
+            if self.examples:
+                self.examples.check(args)
             at = [given.index(i) for i in same]
             now = [(module, module.training) for module, _ in self.modes]
             try:
@@ -116,7 +116,7 @@ class _Otherwise:
         if _C.has_no_values(args):
             raise TypeError(f"{self.name}: a fake tensor has no values to run a program on; call the function itself")
         self.expected.check(args)
-        if self.repeated.is_plain and len(set(map(id, args))) < len(args):
+        if self.repeated.examples and len(set(map(id, args))) < len(args):
             return self.repeated(args)
         fitting = []
         for i, (given, (shape, dtype, device, strides, _)) in enumerate(zip(args, self.expected.forms, strict=True)):
