@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,13 @@ import torch
 from torch.nn import functional as F
 
 import torch_pjrt
+
+
+def captured(enter: str, f: Callable[..., Any], given: tuple[torch.Tensor, ...], folder: Path) -> Callable[..., Any]:
+    if enter == "file":
+        torch_pjrt.export(f, given).save(folder / "it.pjrt")
+        return torch_pjrt.load(folder / "it.pjrt")
+    return torch_pjrt.jit(f, given) if enter == "jit" else torch_pjrt.compile_step(f)
 
 
 @pytest.mark.parametrize("enter", ["jit", "step", "file"])
@@ -34,11 +42,7 @@ def test_autocast_of_a_tensors_device(tmp_path: Path, enter: str) -> None:
     given = torch.rand(2, 3), torch.rand(3, 4)
     for outer in (False, True):
         with torch.autocast("cpu", enabled=outer):
-            if enter == "file":
-                torch_pjrt.export(f, given).save(tmp_path / "it.pjrt")
-                call: Any = torch_pjrt.load(tmp_path / "it.pjrt")
-            else:
-                call = torch_pjrt.jit(f, given) if enter == "jit" else torch_pjrt.compile_step(f)
+            call = captured(enter, f, given, tmp_path)
             assert [each.dtype for each in call(*given)] == [each.dtype for each in f(*given)]
 
 
@@ -69,11 +73,7 @@ def test_ops_are_cast_as_on_the_cpu(tmp_path: Path, enter: str) -> None:
             return [*results, F.scaled_dot_product_attention(y[None], x[None], w[None])]
 
     given = torch.rand(4, 4), torch.rand(4, 4)
-    if enter == "file":
-        torch_pjrt.export(f, given).save(tmp_path / "it.pjrt")
-        call: Any = torch_pjrt.load(tmp_path / "it.pjrt")
-    else:
-        call = torch_pjrt.jit(f, given) if enter == "jit" else torch_pjrt.compile_step(f)
+    call = captured(enter, f, given, tmp_path)
     assert [each.dtype for each in call(*given)] == [each.dtype for each in f(*given)]
     lazily = torch.rand(4, 4).to("pjrt")
     with torch.autocast("pjrt"):  # afterwards the device's own lists apply again

@@ -89,10 +89,9 @@ def unfold(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.
     """Computes ``Tensor.unfold`` of windows with gaps by views that AOTAutograd can write through.
 
     It takes the gaps for zeros (https://github.com/pytorch/pytorch/issues/198102)."""
-    length = tensor.shape[dimension] if tensor.dim() else 1
-    if step <= size or tensor.dim() == 0 or size > length:
+    if step <= size or tensor.dim() == 0 or size > tensor.shape[dimension]:
         return tensor.unfold(dimension, size, step)
-    dimension %= tensor.dim()
+    length, dimension = tensor.shape[dimension], dimension % tensor.dim()
     count = (length - size) // step + 1
     if size == 1:
         return torch.ops.aten.slice.Tensor(tensor, dimension, 0, None, step).unsqueeze(-1)
