@@ -59,6 +59,11 @@ def is_small_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes") and value.nbytes <= MOST_BYTES
 
 
+def has_state(value: Any) -> bool:
+    """Whether a value taken from this, or written into it, is another in each call."""
+    return isinstance(value, Iterator) or is_random(value) or is_small_array(value)
+
+
 def is_foreign(value: Any) -> bool:
     return (getattr(value, "__module__", None) or "builtins").partition(".")[0] in FOREIGN
 
@@ -76,7 +81,7 @@ class _Search:
                 places.append((container, key))
 
     def watch(self, name: str, value: Any) -> None:
-        if isinstance(value, (*CONTAINERS, Iterator)) or is_random(value) or is_small_array(value):
+        if isinstance(value, CONTAINERS) or has_state(value):
             self.found.things.append((name, value))
         elif hasattr(value, "__dict__") and not isinstance(value, nn.Module) and not is_foreign(type(value)):
             self.found.things.append((name, vars(value)))
@@ -158,7 +163,7 @@ class _Search:
                 if isinstance(value, (dict, list)):
                     self.tensor(item, value, key)
                 self.value(item, depth + 1)
-        elif isinstance(value, Iterator) or is_random(value) or is_small_array(value):
+        elif has_state(value):
             self.watch(self.name, value)
         elif hasattr(value, "__dict__") and not is_foreign(type(value)):
             self.classes(type(value))
