@@ -1,8 +1,10 @@
-"""Networks of equal layers, of any depth and one width, to measure the cost of a layer in a deep network."""
+"""Networks of equal layers, of any depth, to measure the cost of a layer in a deep network: of one width, and three of
+them of larger ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +12,10 @@ from torch import Tensor, nn
 WIDTH, ROWS = 64, 256
 
 
-def encoder(norm_first: bool) -> Callable[[int], nn.Module]:
+def encoder(norm_first: bool, width: int = WIDTH) -> Callable[[int], nn.Module]:
     def make(depth: int) -> nn.Module:
-        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, 0.0, batch_first=True, norm_first=norm_first)
+        heads = max(4, width // 64)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, batch_first=True, norm_first=norm_first)
         return nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
 
     return make
@@ -30,11 +33,11 @@ class Residual(nn.Module):
         return result
 
 
-def residual_mlp(depth: int) -> nn.Module:
+def residual_mlp(depth: int, width: int = WIDTH) -> nn.Module:
     def block() -> nn.Module:
-        return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU())
+        return nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
-    return nn.Sequential(*(Residual(block(), nn.LayerNorm(WIDTH)) for _ in range(depth)))
+    return nn.Sequential(*(Residual(block(), nn.LayerNorm(width)) for _ in range(depth)))
 
 
 def resnet(depth: int) -> nn.Module:
@@ -150,8 +153,9 @@ class UNet(nn.Module):
 
 
 ROW, TOKENS, IMAGES = (ROWS, WIDTH), (8, 32, WIDTH), (4, 16, 16, 16)
+Made = tuple[Callable[[int], nn.Module], tuple[int, ...]]
 # Each network with the sizes of its input.
-DEEP: dict[str, tuple[Callable[[int], nn.Module], tuple[int, ...]]] = {
+DEEP: dict[str, Made] = {
     "post-norm transformer": (encoder(norm_first=False), TOKENS),
     "pre-norm transformer": (encoder(norm_first=True), TOKENS),
     "residual MLP": (residual_mlp, ROW),
@@ -164,10 +168,15 @@ DEEP: dict[str, tuple[Callable[[int], nn.Module], tuple[int, ...]]] = {
     "deep set": (deep_set, TOKENS),
     "U-Net": (UNet, IMAGES),
 }
+WIDE: dict[str, Made] = {}
+for width in (256, 768):
+    WIDE[f"post-norm transformer of {width}"] = encoder(norm_first=False, width=width), (8, 32, width)
+    WIDE[f"pre-norm transformer of {width}"] = encoder(norm_first=True, width=width), (8, 32, width)
+    WIDE[f"residual MLP of {width}"] = partial(residual_mlp, width=width), (ROWS, width)
 
 
 def deep(name: str, depth: int) -> tuple[nn.Module, Tensor]:
     """Returns the network and an input."""
     torch.manual_seed(0)
-    make, sizes = DEEP[name]
+    make, sizes = (DEEP | WIDE)[name]
     return make(depth), torch.randn(sizes)

@@ -6,8 +6,9 @@ The time of a layer at the largest depth is at most 1.15 of its time at the smal
 
 Results are stored in bench/out/depth.jsonl, a line for each (network, what, depth), and a later run continues from
 there: remove the file to measure everything again, or name networks. TORCH_PJRT_BENCH_NETWORKS names some of the
-networks (these are measured again), TORCH_PJRT_BENCH_DEPTHS some of the depths, and TORCH_PJRT_BENCH_SECONDS ends the
-run. bench/out/depth_growth.png shows a layer's time by depth.
+networks, or wider ones ("residual MLP of 256"; these are measured again), TORCH_PJRT_BENCH_DEPTHS some of the depths,
+TORCH_PJRT_BENCH_WAYS some of the ways, and TORCH_PJRT_BENCH_SECONDS ends the run. bench/out/depth_growth.png shows a
+layer's time by depth.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NamedTuple
 from ops.kept import ROOT, last_lines
 
 from measure import Result
-from models.deep import DEEP
+from models.deep import DEEP, WIDE
 from ops import hand_out, named
 
 DEPTHS, STEPS = (4, 16, 64), (10, 50, 200)
@@ -53,7 +54,7 @@ def units() -> list[Unit]:
     return [
         Unit(network, what, int(depth))
         for what in (STEP, FORWARD)
-        for network in named(os.environ.get("TORCH_PJRT_BENCH_NETWORKS"), DEEP)
+        for network in named(os.environ.get("TORCH_PJRT_BENCH_NETWORKS", ",".join(DEEP)), DEEP | WIDE)
         for depth in named(chosen, STEPS if network.endswith("Cell") else DEPTHS)
     ]
 

@@ -22,6 +22,7 @@ import torch  # noqa: E402
 import torch_pjrt  # noqa: E402
 from measure import interleaved  # noqa: E402
 from models.deep import deep  # noqa: E402
+from ops import named  # noqa: E402
 
 FIRST_RUNS, ROUNDS, BATCH_SECONDS = 3, 7, 0.05
 Run = Callable[[], object]
@@ -111,7 +112,7 @@ def ways(network: str, what: str, depth: int) -> dict[str, Callable[[], Run]]:
             "first": lambda: step(network, depth, "pjrt", as_it_is, as_it_is),
             "Inductor": lambda: inductor_step(network, depth),
         }
-    return found
+    return {way: found[way] for way in named(os.environ.get("TORCH_PJRT_BENCH_WAYS"), found)}
 
 
 def timed(network: str, what: str, depth: int) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def test_gradients_of_a_layer_norm(asked: tuple[bool, bool, bool], weighted: boo
 def test_which_they_are() -> None:
     def text(x: torch.Tensor) -> str:
         y = F.layer_norm(x.softmax(-1), (64,))
-        return _C.stablehlo([y, y.sum(-1)], for_cpu=True)
+        return _C.stablehlo([y, y.amax(-1)], for_cpu=True)
 
     many = text(rows().to("pjrt"))
     for kernel in KERNELS:
@@ -94,8 +94,19 @@ def test_which_they_are() -> None:
     assert not any(f"torch_pjrt.{kernel}" in halves for kernel in ("softmax", "layer_norm"))
 
 
-def test_a_mean_is_one_call() -> None:
-    text = _C.stablehlo([rows().to("pjrt").mean(-1)], for_cpu=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_sums_of_rows_are_products(dtype: torch.dtype) -> None:
+    x = rows(dtype=dtype).to("pjrt")
+    for summed in ((x * x).sum(-1), x.mean(-1)):
+        text = _C.stablehlo([summed], for_cpu=True)
+        assert "dot_general" in text  # which fuses with what computes the rows
+        assert not any(other in text for other in ("custom_call", "stablehlo.reduce "))
+    assert "dot_general" not in _C.stablehlo([rows(FEW).to("pjrt").sum(-1)], for_cpu=True)
+    assert "dot_general" not in _C.stablehlo([x.sum(-1)])
+
+
+def test_a_mean_of_wide_rows_is_one_call() -> None:
+    text = _C.stablehlo([torch.ones(8, 4096, device="pjrt").mean(-1)], for_cpu=True)
     assert 'op = "mean"' in text
     assert "divide" not in text
     assert "divide" in _C.stablehlo([rows().to("pjrt").mean(0)], for_cpu=True)

@@ -18,7 +18,7 @@ def _paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
 
 
-@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("name", [*DEEP, "pre-norm transformer of 256", "residual MLP of 256"])
 def test_networks_learn(name: str) -> None:
     model, x = deep(name, 4)
     model(x).square().mean().backward()
@@ -61,6 +61,8 @@ def test_named_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_PJRT_BENCH_NETWORKS", "ODE,LSTMCell")
     monkeypatch.setenv("TORCH_PJRT_BENCH_DEPTHS", "4,50")
     assert [(unit.network, unit.depth) for unit in units()] == [("LSTMCell", 50), ("ODE", 4)] * 2
+    monkeypatch.setenv("TORCH_PJRT_BENCH_NETWORKS", "residual MLP of 768")
+    assert [(unit.network, unit.depth) for unit in units()] == [("residual MLP of 768", 4)] * 2
 
 
 def test_units_whose_process_ended_are_named(

@@ -9,6 +9,7 @@
 #include "ops/reduction/reduction.h"
 #include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
+#include "ops/xla_cpu/cpu_lowerings.h"
 
 namespace tpjrt::ops {
 
@@ -51,6 +52,7 @@ std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Va
   std::sort(dims.begin(), dims.end());
   const int64_t axis = x.rank() - static_cast<int64_t>(dims.size());
   if (axis == 0 || dims.empty() || dims.front() != axis) return {};
+  if ((op == "add" || op == "mean") && is_summed_by_product(x, axis)) return {};
   if (!is_claimed(Heavy::kReducedRows, e, {&x}, axis)) return {};
   const Value rows = table(e, x, axis);
   const Values result =
