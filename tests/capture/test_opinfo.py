@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.testing._internal import common_methods_invocations
 from torch.utils import _pytree as pytree
 
@@ -162,9 +163,8 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("resize_", "squeeze", "t", "transpose", "unsqueeze"), SHAPE),
 }  # fmt: skip
 REFUSED_BY_FILES: dict[str, str] = {
-    **dict.fromkeys(("frexp", "hash_tensor", "linalg.eig", "linalg.eigvals", "linalg.ldl_factor",
-                     "linalg.ldl_factor_ex", "linalg.ldl_solve", "linalg.lstsq", "linalg.lstsq.grad_oriented",
-                     "nn.functional.ctc_loss"), KERNEL),
+    **dict.fromkeys(("hash_tensor", "linalg.eig", "linalg.eigvals", "linalg.ldl_factor", "linalg.ldl_factor_ex",
+                     "linalg.ldl_solve"), KERNEL),
     **dict.fromkeys(("sparse.sampled_addmm", "sparse.mm.reduce"), SPARSE),
     "cdouble": "is complex128, which a program's file has no form for",
 }  # fmt: skip
@@ -252,3 +252,65 @@ def test_combinations_depend_on_no_value(tmp_path: Path) -> None:
     for f in (torch.combinations, lambda x: torch.combinations(x, 3, with_replacement=True)):
         for make in ENTRANCES.values():
             assert_same(make(f, [x], tmp_path)(x), f(x), strides=True)
+
+
+def test_numbers_and_their_exponents(tmp_path: Path) -> None:
+    x = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-45, -3e-39, 5.0, -0.5, 3e38, 6e-8])
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        given = x.to(dtype)
+        assert_same(by_file(torch.frexp, [given], tmp_path)(given), torch.frexp(given), True, True)
+
+
+SYSTEMS = {"tall": (5, 3), "wide": (3, 5), "square": (2, 4, 4), "of rank 1": (5, 4)}
+
+
+@pytest.mark.parametrize("shape", SYSTEMS)
+def test_least_squares_in_files(shape: str, tmp_path: Path) -> None:
+    a = torch.randn(SYSTEMS[shape], dtype=torch.float64)
+    if shape == "of rank 1":
+        a = a[:, :1] @ a[:1]
+    b = torch.randn(*a.shape[:-1], 2, dtype=torch.float64)
+    for driver in ("gelsy",) if shape == "of rank 1" else ("gelsy", "gels"):
+
+        def solve(a: torch.Tensor, b: torch.Tensor, driver: str = driver) -> Any:
+            return torch.linalg.lstsq(a, b, driver=driver)
+
+        assert_same(by_file(solve, [a, b], tmp_path)(a, b), solve(a, b))
+
+
+def alignment(how: str, zero_infinity: bool, lengths: list[list[int]] | None = None) -> Callable[..., Any]:
+    """The loss and its gradient, with lengths that are lists or the last arguments."""
+
+    def step(log_probs: torch.Tensor, targets: torch.Tensor, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        with torch.enable_grad():
+            x = log_probs.detach().requires_grad_()
+            loss = F.ctc_loss(x, targets, *(lengths or tensors), reduction=how, zero_infinity=zero_infinity)
+            return [loss.detach(), torch.autograd.grad((loss * 0.5).sum(), x)[0]]
+
+    return step
+
+
+@pytest.mark.parametrize("form", ["rows", "one after the other"])
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_alignments(as_tensors: bool, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "xla_backend_optimization_level=0")
+    targets = torch.tensor([[1, 2, 3], [1, 1, 0], [0, 0, 0]] if form == "rows" else [1, 2, 3, 1, 1])
+    lengths = [[6, 2, 0], [3, 2, 0]]  # the second sequence has no path
+    given = [torch.randn(6, 3, 4).log_softmax(2), targets]
+    for how, zero_infinity in (("none", True), ("mean", False)):
+        step = alignment(how, zero_infinity, None if as_tensors else lengths)
+        args = [*given, *map(torch.tensor, lengths)] if as_tensors else given
+        for entrance in ENTRANCES if how == "mean" else ("export",):
+            assert_same(ENTRANCES[entrance](step, args, tmp_path)(*args), step(*args), strides=True)
+
+
+def test_wrong_lengths_of_alignments() -> None:
+    given = [torch.randn(6, 2, 4).log_softmax(2), torch.ones(5, dtype=torch.int64)]
+    program = torch_pjrt.jit(F.ctc_loss, (*given, torch.tensor([6, 4]), torch.tensor([3, 2])))
+    for inputs, targets, words in (
+        ([7, 4], [3, 2], "input_lengths to be at least 0 and at most 6"),
+        ([6, -1], [3, 2], "input_lengths to be at least 0 and at most 6"),
+        ([6, 4], [3, 1], "target_lengths to add up to the size of targets"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            program(*given, torch.tensor(inputs), torch.tensor(targets))

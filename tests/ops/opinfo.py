@@ -47,9 +47,8 @@ UNSUPPORTED: dict[str, str] = {
 # Ops that PyTorch's own kernel runs, in some sample at least: within the program if programs may call it, else on the
 # host. They are ops of LAPACK's family without a rule, and functions that PyTorch does not decompose.
 BY_ITS_KERNEL = {
-    "frexp", "hash_tensor", "linalg.eig", "linalg.eigvals", "linalg.ldl_factor", "linalg.ldl_factor_ex",
-    "linalg.ldl_solve", "linalg.lstsq", "linalg.lstsq.grad_oriented", "linalg.matrix_sqrth", "linalg.polar",
-    "nn.functional.ctc_loss",
+    "hash_tensor", "linalg.eig", "linalg.eigvals", "linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve",
+    "linalg.matrix_sqrth", "linalg.polar",
 }  # fmt: skip
 
 

@@ -123,6 +123,43 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
     return input[on_device(torch.combinations(torch.arange(len(input)), r, with_replacement))]
 
 
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str | int = "mean",
+    zero_infinity: bool = False,
+) -> Any:
+    """With lengths that are tensors, which PyTorch reads on the CPU. ``reduction``: a name, or ``at::Reduction``."""
+    if not (isinstance(input_lengths, Tensor) and isinstance(target_lengths, Tensor)):
+        return NotImplemented
+    input_lengths, target_lengths = input_lengths.reshape(-1), target_lengths.reshape(-1)
+    some = [targets.numel() if targets.dim() == 1 else 0, *[0] * (target_lengths.numel() - 1)]
+    check_beside_values(torch.ctc_loss, (log_probs, targets, [0] * input_lengths.numel(), some, blank), {})
+    for name, lengths, most in (
+        ("input", input_lengths, len(log_probs)),
+        ("target", target_lengths, targets.shape[-1]),
+    ):
+        wrong = (lengths < 0) | (lengths > most)
+        _C.assert_zero(
+            wrong.any(), "RuntimeError", f"ctc_loss: Expected {name}_lengths to be at least 0 and at most {most}"
+        )
+    if targets.dim() == 1:
+        differs = target_lengths.sum() != targets.numel()
+        _C.assert_zero(differs, "RuntimeError", "ctc_loss: Expected target_lengths to add up to the size of targets")
+    batch = log_probs if log_probs.dim() == 3 else log_probs.unsqueeze(1)
+    loss = torch._ctc_loss(batch, targets, input_lengths, target_lengths, blank, zero_infinity)[0]
+    if zero_infinity:
+        loss = torch.where(loss == torch.inf, 0, loss)
+    if reduction in ("mean", 1):
+        return (loss / target_lengths.to(loss.dtype).clamp_min(1)).mean()
+    if reduction in ("sum", 2):
+        return loss.sum()
+    return loss if log_probs.dim() == 3 else loss.squeeze(0)
+
+
 def of_known_values(func: Any, args: Any, kwargs: Any) -> Any:
     """A function whose result's shape depends on data that is the same in each call: ``x[torch.arange(4) > 1]``.
     NotImplemented where it isn't."""
@@ -200,6 +237,8 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     torch.combinations: combinations,
     torch.cov: cov,
     Tensor.cov: cov,
+    torch.ctc_loss: ctc_loss,
+    F.ctc_loss: ctc_loss,
     torch.tensor_split: tensor_split,
     Tensor.tensor_split: tensor_split,
 }

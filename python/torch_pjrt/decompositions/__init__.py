@@ -21,7 +21,7 @@ from torch_pjrt.decompositions import (
 )
 from torch_pjrt.decompositions.recurrent import cells, layer, modules
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
-from torch_pjrt.decompositions.undecomposed import histogram, outlines, synchronized
+from torch_pjrt.decompositions.undecomposed import alignment, histogram, least_squares, outlines, synchronized
 
 
 def every() -> dict[str, Callable[..., Any]]:
@@ -41,6 +41,7 @@ def every() -> dict[str, Callable[..., Any]]:
 
 
 __all__ = [
+    "alignment",
     "assertions",
     "attention",
     "cells",
@@ -51,6 +52,7 @@ __all__ = [
     "gated",
     "histogram",
     "layer",
+    "least_squares",
     "losses",
     "modules",
     "nested",

@@ -206,6 +206,34 @@ Values function_rule(Emit& e, const Call& c) {
   return k.give(hlo::is_complex(k.element) ? of_complex(k("self")) : function(k("self")));
 }
 
+// aten::frexp: a mantissa in [0.5, 1) and the exponent of 2. Zeros, infinities and NaN are their own mantissas.
+Values frexp(Emit& e, const Call& c) {
+  const Pointwise k(e, c);
+  const Expression x = k("self");
+  const bool wide = k.element == ElementType::kF64;
+  const int64_t width = wide ? 52 : 23, field = wide ? 0x7FF : 0xFF, bias = field / 2;
+  const Type type{wide ? ElementType::kS64 : ElementType::kS32, x.value.dims()};
+  const auto bits_of = [&](const Expression& y) { return y.with(e.bitcast_convert(y.value, type)); };
+  const auto masked = [&](const Expression& y, int64_t mask) {
+    return y.with(e.binary("and", y.value, e.constant(mask, type)));
+  };
+  const auto exponent_of = [&](const Expression& y) {
+    return masked(y.apply("shift_right_logical", y.number(static_cast<double>(width))), field);
+  };
+  const Expression given = bits_of(x), fraction = masked(given, (int64_t{1} << width) - 1);
+  const Expression stored = exponent_of(given);
+  // A subnormal number is its fraction, as an integer, times a power of 2.
+  const Expression subnormal = (stored == 0) & (fraction != 0);
+  const Expression bits = where(subnormal, bits_of(x.with(e.convert(fraction.value, k.element))), given);
+  const Expression half = bits.with(e.constant((bias - 1) << width, type));
+  const Expression size = masked(bits, (int64_t{1} << width) - 1).apply("or", half);
+  const Expression mantissa = copysign(x.with(e.bitcast_convert(size.value, x.value.type)), x);
+  const Expression exponent = exponent_of(bits) - static_cast<double>(bias - 1);
+  const auto least = static_cast<double>(1 - bias - width);
+  const Expression special = ((stored == 0) & (fraction == 0)) | (stored == static_cast<double>(field));
+  return k.give(where(special, x, mantissa), where(special, 0, where(subnormal, exponent + least, exponent)));
+}
+
 }  // namespace
 
 void add_unary_rules(RuleTable& rules) {
@@ -225,6 +253,7 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::expm1", unary_rule<"exponential_minus_one">);
   rules.add("aten::floor", rounding<"floor">, kReals);
   rules.add("aten::frac", frac, kFloats);
+  rules.add("aten::frexp.Tensor", frexp, kFloats);
   rules.add("aten::isinf", isinf);
   rules.add("aten::isnan", isnan_rule);
   rules.add("aten::isneginf", is_infinity<true>);

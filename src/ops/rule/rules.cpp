@@ -42,6 +42,9 @@ void add_decomposed_composites(RuleTable& rules) {
 
 // Adds ops that XLA:CPU computes slowly even when they are decomposed.
 void add_decomposed_by_aten(RuleTable& rules) {
+  for (const char* name : {"aten::_ctc_loss", "aten::_ctc_loss_backward", "aten::linalg_lstsq"}) {
+    rules.add_by_aten(name, kAlwaysByAten);
+  }
   for (const char* name : {"aten::segment_reduce", "aten::_segment_reduce_backward", "aten::grid_sampler_3d",
                            "aten::grid_sampler_3d_backward", "aten::fractional_max_pool2d_backward",
                            "aten::fractional_max_pool3d_backward", "aten::isin.Tensor_Tensor"}) {
