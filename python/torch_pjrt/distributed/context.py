@@ -1,19 +1,20 @@
 """Context parallelism: attention whose sequence is sharded over the ranks of a mesh (``context_parallel``).
 
-PyTorch's ring branches in Python on the rank, to leave out blocks that a causal mask hides. All ranks of a world run
-one program, so here each rank gathers the keys and values of all, and masks by the positions of its queries.
+PyTorch's ring is made of CUDA's attention kernels, and branches in Python on the rank, to leave out blocks that a
+causal mask hides. All ranks of a world run one program. So here each rank gathers the keys and values of all, and masks
+by the positions of its queries, whether ranks are a world's or processes.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed import _functional_collectives as functional
 
-from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.distributed.rank import PerRank, select
 
 if TYPE_CHECKING:
@@ -99,38 +100,52 @@ def _mask_by_rank(attention: Any, inner: Callable[..., Any]) -> Callable[..., An
     return _create_cp_block_mask
 
 
-def _gather(attention: Any) -> None:
+@contextmanager
+def _gathering(attention: Any, mesh: DeviceMesh) -> Iterator[None]:
+    inner = torch.nn.functional.scaled_dot_product_attention
+    torch.nn.functional.scaled_dot_product_attention = _of_shards(attention, mesh, inner)
+    try:
+        yield
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = inner
+
+
+def install(attention: Any) -> None:
+    """Patches PyTorch's module of context parallelism, for meshes of this device."""
     enable = attention._enable_context_parallel_dispatcher_impl
     disable = attention._disable_context_parallel_dispatcher_impl
-    replaced: list[Callable[..., torch.Tensor]] = []
+    apply = attention._ContextParallel._apply
+    entered: list[Any] = []
 
     @functools.wraps(enable)
     def _enable_context_parallel_dispatcher_impl(seq_dim: int, mesh: DeviceMesh) -> None:
         if attention._dispatch_mode != attention._DispatchMode.MONKEY_PATCH or mesh.device_type != "pjrt":
             return enable(seq_dim, mesh)
-        replaced.append(torch.nn.functional.scaled_dot_product_attention)
-        torch.nn.functional.scaled_dot_product_attention = _of_shards(attention, mesh, replaced[-1])
+        entered.append(_gathering(attention, mesh))
+        entered[-1].__enter__()
 
     @functools.wraps(disable)
     def _disable_context_parallel_dispatcher_impl() -> None:
-        if not replaced:
+        if not entered:
             return disable()
-        torch.nn.functional.scaled_dot_product_attention = replaced.pop()
+        entered.pop().__exit__(None, None, None)
 
-    @functools.wraps(attention._enable_cp_dtensor_dispatcher)
-    def _enable_cp_dtensor_dispatcher() -> None:
-        raise NotImplementedError(
-            "a ring of attention, which asks in Python which rank it is, and a world in one process is all of them: "
-            "use torch.distributed.tensor.experimental.context_parallel, which gathers keys and values here, or start "
-            "a process for each rank with torchrun"
-        )
+    @functools.wraps(apply)
+    def _apply(self: Any, module: torch.nn.Module, mesh: DeviceMesh) -> torch.nn.Module:
+        if self.attention_type != self.AttentionType.SDPA or mesh.device_type != "pjrt":
+            wrapped: torch.nn.Module = apply(self, module, mesh)
+            return wrapped
+        forward = module.forward
+
+        @functools.wraps(forward)
+        def of_shards(*args: Any, **kwargs: Any) -> Any:
+            with _gathering(attention, mesh):
+                return forward(*args, **kwargs)
+
+        module.forward = of_shards
+        return module
 
     attention._create_cp_block_mask = _mask_by_rank(attention, attention._create_cp_block_mask)
     attention._enable_context_parallel_dispatcher_impl = _enable_context_parallel_dispatcher_impl
     attention._disable_context_parallel_dispatcher_impl = _disable_context_parallel_dispatcher_impl
-    attention._enable_cp_dtensor_dispatcher = _enable_cp_dtensor_dispatcher
-
-
-def install() -> None:
-    """Installs the patches; called once a world has begun."""
-    after_import("torch.distributed.tensor.experimental._context_parallel._attention", _gather)
+    attention._ContextParallel._apply = _apply

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.distributed.groups import Groups
 
 _groups: list[Groups] = []  # for the current process group; otherwise empty
@@ -66,7 +67,6 @@ def begin(world_size: int) -> None:
     from torch_pjrt.distributed import (
         by_process,
         checkpoints,
-        context,
         data_parallel,
         draws,
         group_ranks,
@@ -85,7 +85,6 @@ def begin(world_size: int) -> None:
         distributed_c10d.Backend._plugins["PJRT"] = plugin._replace(creator_fn=_create, extended_api=False)
         by_process.install()
         checkpoints.install()
-        context.install()
         data_parallel.install()
         data_parallel.refuse_sparse_gradients()
         ragged.install()
@@ -95,6 +94,12 @@ def begin(world_size: int) -> None:
         group_ranks.install()
         losses.install()
         objects.install()
+
+
+def _gather_keys(attention: Any) -> None:
+    from torch_pjrt.distributed import context
+
+    context.install(attention)
 
 
 def install() -> None:
@@ -141,5 +146,6 @@ def install() -> None:
                 _creating.append(tuple(ranks))
         return make_group(group_size, group_rank, ranks, *args, **kwargs)
 
+    after_import("torch.distributed.tensor.experimental._context_parallel._attention", _gather_keys)
     distributed_c10d.init_process_group = torch.distributed.init_process_group = init_process_group
     distributed_c10d._new_process_group_helper = _new_process_group_helper
