@@ -9,6 +9,7 @@ import pytest
 from tests import fresh, ranks
 
 HERE = Path(__file__).parent
+QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
 
 
 @pytest.mark.host_memory
@@ -64,3 +65,19 @@ def test_training(server: fresh.Server, tmp_path: Path, size: int) -> None:
             if way == "FSDP2 offloaded" or way.endswith(" compiled"):
                 continue  # the one steps on the CPU, the others' programs end at their graphs' breaks
             assert counted.pop("syncs") <= sum(counted.values()) + 1, way
+
+
+@pytest.mark.host_memory
+@pytest.mark.parametrize("in_a_world", [False, True])
+def test_checkpoints_of_uneven_shards(server: fresh.Server, tmp_path: Path, in_a_world: bool) -> None:
+    if in_a_world:
+        job = fresh.Job((HERE / "saving.py").read_text(), (tmp_path,), {"TORCH_PJRT_CPU_DEVICES": "4", **QUICK})
+        found = [int(result.out.splitlines()[-1]) for result in server.run(job)]
+    else:
+        found = ranks.run(server, HERE / "saving.py", 4, tmp_path, **QUICK)
+    assert found[0] == 64
+
+
+@pytest.mark.host_memory
+def test_context_parallel(server: fresh.Server) -> None:
+    assert ranks.run(server, HERE / "worlds/attending.py", 2, **QUICK) == [5, 5]

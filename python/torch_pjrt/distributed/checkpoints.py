@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
@@ -230,16 +232,17 @@ def _slices(first: torch.Size, size: torch.Size) -> tuple[slice, ...]:
 
 
 def _save_at_once(package: Any) -> None:
+    """Patches ``async_save``, whose stager would copy one rank's shards: it saves before it returns."""
     inner = package.async_save
+    taken = inspect.signature(package.save).parameters
 
     @functools.wraps(inner)
-    def async_save(*args: Any, **kwargs: Any) -> Any:
+    def async_save(state_dict: Any, **kwargs: Any) -> Any:
         if _C.world_size() == 1:
-            return inner(*args, **kwargs)
-        raise NotImplementedError(
-            "torch.distributed.checkpoint.async_save copies each process's shard to the host, and this process is all "
-            f"{_C.world_size()} ranks of its world. Call torch.distributed.checkpoint.save"
-        )
+            return inner(state_dict, **kwargs)
+        saved: Future[Any] = Future()
+        saved.set_result(package.save(state_dict, **{name: kwargs[name] for name in kwargs if name in taken}))
+        return saved
 
     package.async_save = package.state_dict_saver.async_save = async_save
 

@@ -296,11 +296,14 @@ class Rows:
 def rows_of(spec: Any, rank: int) -> list[Rows]:
     """Returns a rank's rows in each dimension."""
     found = [Rows(0, size, size) for size in spec.tensor_meta.shape]
-    for mesh_dim, placement in enumerate(spec.placements):
-        if not hasattr(placement, "dim"):
-            continue
+    sharded = [(i, placement) for i, placement in enumerate(spec.placements) if hasattr(placement, "dim")]
+    # FSDP2 shards what tensor parallelism has sharded, though its mesh dimension comes first.
+    for mesh_dim, placement in sorted(sharded, key=lambda each: not is_plain(each[1])):
         chunks, place = spec.mesh.size(mesh_dim), spec.mesh._sym_get_coordinate(mesh_dim)
-        if not is_plain(placement):
+        before = [i for i, other in sharded if i != mesh_dim and other.dim == placement.dim]
+        if not is_plain(placement) and (
+            min(before, default=0) < mesh_dim or placement.split_factor != math.prod(map(spec.mesh.size, before))
+        ):
             refuse(spec.tensor_meta.shape[placement.dim], chunks_of(spec, placement.dim), f"shards of {placement}")
         rows, own = found[placement.dim], place.values[rank] if isinstance(place, PerRank) else place
         size = -(-rows.padded // chunks)
