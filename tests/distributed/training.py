@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -231,20 +231,27 @@ def synchronized(dtype: torch.dtype, bound: float) -> None:
         torch.testing.assert_close(found, wanted, rtol=bound, atol=bound)
 
 
-def pipelined() -> None:
-    """Each rank has one layer, and batches are split: the gradients are those of the whole."""
-    layers = [nn.Linear(4, 4, dtype=torch.float64) for _ in range(SIZE)]
-    x, y = torch.randn(2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+def pipelined(kind: type[Schedule1F1B] | type[ScheduleInterleaved1F1B], each: int) -> None:
+    """Each rank has `each` stages, and batches are split: losses and gradients are those of the whole."""
+    count = SIZE * each
+    layers = [nn.Linear(4, 4, dtype=torch.float64) for _ in range(count)]
+    x, y = torch.randn(2, 8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for layer in layers:
         for p in layer.parameters():
             dist.broadcast(p.data, src=0)
-    stage = PipelineStage(copy.deepcopy(layers[RANK]).to(DEVICE), RANK, SIZE, DEVICE)
-    schedule = ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
+    own = range(RANK, count, SIZE)
+    stages = [PipelineStage(copy.deepcopy(layers[i]).to(DEVICE), i, count, DEVICE) for i in own]
+    schedule = kind(stages if each > 1 else stages[0], 4, loss_fn=nn.functional.mse_loss)  # type: ignore[arg-type]
     first, last = RANK == 0, RANK == SIZE - 1
-    schedule.step(*[x.to(DEVICE)] * first, target=y.to(DEVICE) if last else None)
-    nn.functional.mse_loss(nn.Sequential(*layers)(x), y).backward()
-    for found, wanted in zip(stage.submod.parameters(), layers[RANK].parameters(), strict=True):
-        torch.testing.assert_close(found.grad, wanted.grad, check_device=False)
+    losses: list[torch.Tensor] = []
+    schedule.step(*[x.to(DEVICE)] * first, target=y.to(DEVICE) if last else None, losses=losses if last else None)
+    loss = nn.functional.mse_loss(nn.Sequential(*layers)(x), y)
+    loss.backward()
+    if last:
+        torch.testing.assert_close(torch.stack(losses).mean(), loss, check_device=False)
+    for stage, i in zip(stages, own, strict=True):
+        for found, wanted in zip(stage.submod.parameters(), layers[i].parameters(), strict=True):
+            torch.testing.assert_close(found.grad, wanted.grad, check_device=False)
 
 
 def resumed(folder: str) -> None:
@@ -292,7 +299,9 @@ def main(folder: str, only: list[str]) -> None:
 def beyond(folder: str) -> None:
     synchronized(torch.float32, 1e-5)
     synchronized(torch.bfloat16, 0.05)
-    pipelined()
+    pipelined(Schedule1F1B, 1)
+    if SIZE == 2:
+        pipelined(ScheduleInterleaved1F1B, 2)
     resumed(folder)
 
 
