@@ -30,16 +30,16 @@ def run(server: fresh.Server, script: str, *arguments: object, **environment: st
 
 
 def test_collectives(server: fresh.Server) -> None:
-    assert json.loads(run(server, "collectives"))["checked"] > 600
+    assert json.loads(run(server, "collectives"))["checked"] > 300
 
 
-@pytest.mark.parametrize("kernels", ["1", "0"])
+@pytest.mark.parametrize("kernels", ["1", pytest.param("0", marks=pytest.mark.thorough)])
 def test_reading(server: fresh.Server, kernels: str) -> None:
     assert run(server, "reading", TORCH_PJRT_LIBRARY_KERNELS=kernels) == "read"
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) == 42
+    assert int(run(server, "refusals")) == 41
 
 
 @pytest.mark.parametrize("case", ["large", "late", "counted"])
@@ -97,7 +97,7 @@ def test_dimensions_that_do_not_divide(server: fresh.Server) -> None:
 
 
 def test_context_parallel(server: fresh.Server) -> None:
-    assert run(server, "attending") == "4"
+    assert run(server, "attending") == "5"
 
 
 @pytest.mark.thorough
@@ -119,7 +119,7 @@ def test_vocabulary(server: fresh.Server) -> None:
     assert int(run(server, "vocabulary")) > 500
 
 
-@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("ranks", [pytest.param(4, marks=pytest.mark.thorough), 8])
 def test_replicas_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None:
     assert run(server, "unread", ranks, TORCH_PJRT_CPU_DEVICES=str(ranks)) == "200"
 
@@ -136,7 +136,7 @@ def another_plugin() -> str | None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("ranks", [pytest.param(4, marks=pytest.mark.thorough), 8])
 def test_replicas_of_another_plugin_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None:
     """Plugins compute products by different libraries, and so a replica blocks different numbers of threads."""
     plugin = another_plugin()
