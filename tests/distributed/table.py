@@ -7,6 +7,7 @@ that a rank doesn't receive, such as the result of a reduce to another rank.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,14 +15,28 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-SIZE = 4
+SIZE = int(os.environ.get("WORLD_SIZE", "4"))
 ALL = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 SOME = ("SUM", "AVG", "MIN", "BXOR", "PREMUL_SUM")
 REDUCTIONS = {torch.float32: ALL, torch.int64: ALL, torch.bool: SOME, torch.bfloat16: SOME, torch.complex64: SOME}
 # Cases that the device supports and gloo refuses: a sum with a factor, and complex dtypes.
-ALSO = ("PREMUL_SUM", "gather torch.complex64", "functional_exchange torch.complex64")
+ALSO = (
+    "PREMUL_SUM", "gather torch.complex64", "functional_exchange torch.complex64",
+    "functional_coalesced torch.complex64", "functional_singles torch.complex64", "permute_tensor torch.complex64",
+)  # fmt: skip
 # Cases that a world refuses: those that name single ranks, and objects that would differ between ranks.
-NOT_IN_A_WORLD = ("to_next_and_previous", "send_and_recv", "scatter_object_list", "send_object_list")
+NOT_IN_A_WORLD = (
+    "to_next_and_previous", "send_and_recv", "isend_and_irecv", "parts_of_other_sizes", "permute_tensor",
+    "scatter_object_list", "send_object_list",
+)  # fmt: skip
+# Functions of torch.distributed that communicate nothing, or begin and end all communication.
+LOCAL = {
+    "breakpoint", "get_backend_config", "get_default_backend_for_device", "get_node_local_rank", "get_pg_count",
+    "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
+    "is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "is_ucc_available", "is_xccl_available",
+    "register_rendezvous_handler", "rendezvous", "supports_complex", "wait_tensor",
+    "allow_inflight_collective_as_graph_input_ctx",
+}  # fmt: skip
 
 
 class Ranks:
@@ -80,6 +95,13 @@ def reductions(name: str, dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
         dist.reduce_scatter_tensor(out, ranks.make(dtype, SIZE * 2, 3), op, ranks.group)
         return [out]
 
+    def reduce_scatter_single(ranks: Ranks) -> list[torch.Tensor]:
+        out = ranks.make(dtype, 2, 3)
+        with dist.record_comm("named"):
+            work = dist.reduce_scatter_single(out, ranks.make(dtype, SIZE * 2, 3), op, ranks.group, async_op=True)
+        work.wait()
+        return [out]
+
     def functional_all_reduce(ranks: Ranks) -> list[torch.Tensor]:
         return [functional.all_reduce(ranks.make(dtype, 3), name.lower(), ranks.group) + 0]
 
@@ -88,7 +110,7 @@ def reductions(name: str, dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
 
     cases = [all_reduce, reduce_scatter_tensor]
     if dtype in (torch.float32, torch.complex64):
-        cases += [all_reduce_coalesced, reduce, reduce_scatter]
+        cases += [all_reduce_coalesced, reduce, reduce_scatter, reduce_scatter_single]
     if name != "PREMUL_SUM" and not (dtype.is_complex and name in ("MIN", "MAX")):  # gloo's functional ones order them
         cases += [functional_all_reduce, functional_reduce_scatter]
     for case in cases:
@@ -111,6 +133,17 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
         dist.all_gather_into_tensor(out, ranks.make(dtype, 2, 3), ranks.group)
         return [out]
 
+    def all_gather_single(ranks: Ranks) -> list[torch.Tensor]:
+        out = ranks.make(dtype, SIZE * 2, 3)
+        work = dist.all_gather_single(out, ranks.make(dtype, 2, 3), ranks.group, async_op=True)
+        work.wait()
+        return [out]
+
+    def all_gather_coalesced(ranks: Ranks) -> list[torch.Tensor]:
+        out = [[ranks.make(dtype, 2), ranks.make(dtype, 3, 1)] for _ in range(SIZE)]
+        dist.all_gather_coalesced(out, [ranks.make(dtype, 2), ranks.make(dtype, 3, 1)], ranks.group)
+        return [tensor for each in out for tensor in each]
+
     def gather(ranks: Ranks) -> list[torch.Tensor]:
         out = [ranks.make(dtype, 3) for _ in range(SIZE)]
         dist.gather(ranks.make(dtype, 3), out if dist.get_rank() == 0 else None, 0, ranks.group)
@@ -130,6 +163,21 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
     def all_to_all_single(ranks: Ranks) -> list[torch.Tensor]:
         out = ranks.make(dtype, SIZE * 2)
         dist.all_to_all_single(out, ranks.make(dtype, SIZE * 2), group=ranks.group)
+        return [out]
+
+    def parts_of_other_sizes(ranks: Ranks) -> list[torch.Tensor]:
+        rank = dist.get_rank(ranks.group)
+        sent = [int(1 + (rank + other) % 2) for other in range(SIZE)]  # as many as the other sends here
+        out = ranks.make(dtype, sum(sent), 2)
+        dist.all_to_all_single(out, ranks.make(dtype, sum(sent), 2), sent, sent, ranks.group)
+        return [out]
+
+    def isend_and_irecv(ranks: Ranks) -> list[torch.Tensor]:
+        out, rank = ranks.make(dtype, 3), dist.get_rank()
+        if rank == SIZE - 2:
+            dist.isend(out, SIZE - 1, ranks.group).wait()
+        elif rank == SIZE - 1:
+            dist.irecv(out, SIZE - 2, ranks.group).wait()
         return [out]
 
     def to_next_and_previous(ranks: Ranks) -> list[torch.Tensor]:
@@ -153,6 +201,30 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
     def functional_gather(ranks: Ranks) -> list[torch.Tensor]:
         return [functional.all_gather_tensor(ranks.make(dtype, 2, 2), 1, ranks.group) + 0]
 
+    def functional_coalesced(ranks: Ranks) -> list[torch.Tensor]:
+        tensors = [ranks.make(dtype, SIZE), ranks.make(dtype, SIZE, 2)]
+        return [
+            each + 0
+            for found in (
+                functional.all_reduce_coalesced(tensors, "sum", ranks.group),
+                functional.all_gather_into_tensor_coalesced(tensors, ranks.group),
+                functional.all_gather_single_coalesced(tensors, ranks.group),
+                functional.reduce_scatter_tensor_coalesced(tensors, "sum", [0, 0], ranks.group),
+                functional.reduce_scatter_single_coalesced(tensors, "sum", [0, 0], ranks.group),
+            )
+            for each in found
+        ]
+
+    def functional_singles(ranks: Ranks) -> list[torch.Tensor]:
+        x = ranks.make(dtype, SIZE, 2)
+        return [
+            functional.all_gather_single(x, 0, ranks.group) + 0,
+            functional.reduce_scatter_single(x, "sum", 0, ranks.group) + 0,
+        ]
+
+    def permute_tensor(ranks: Ranks) -> list[torch.Tensor]:
+        return [functional.permute_tensor(ranks.make(dtype, 3), [*range(1, SIZE), 0], ranks.group) + 0]
+
     def functional_broadcast(ranks: Ranks) -> list[torch.Tensor]:
         return [functional.broadcast(ranks.make(dtype, 2), 1, ranks.group) + 0]
 
@@ -160,8 +232,10 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
         return [functional.all_to_all_single(ranks.make(dtype, SIZE, 2), None, None, ranks.group) + 0]
 
     for case in (
-        broadcast, all_gather, all_gather_into_tensor, gather, scatter, all_to_all, all_to_all_single,
-        to_next_and_previous, send_and_recv, functional_gather, functional_broadcast, functional_exchange,
+        broadcast, all_gather, all_gather_into_tensor, all_gather_single, all_gather_coalesced, gather, scatter,
+        all_to_all, all_to_all_single, parts_of_other_sizes, to_next_and_previous, send_and_recv, isend_and_irecv,
+        functional_gather, functional_broadcast, functional_exchange, functional_coalesced, functional_singles,
+        permute_tensor,
     ):  # fmt: skip
         yield case.__name__, case
 
@@ -192,8 +266,55 @@ def groups() -> Iterator[tuple[str, Case]]:
     def split_group(ranks: Ranks) -> list[torch.Tensor]:
         return summed(ranks, dist.split_group(split_ranks=[[0, 1], [2, 3]]))
 
-    for case in (new_group, new_subgroups, new_subgroups_by_enumeration, split_group):
+    def init_device_mesh(ranks: Ranks) -> list[torch.Tensor]:
+        mesh = dist.init_device_mesh(ranks.device, (2, SIZE // 2))
+        return summed(ranks, mesh.get_group(0))
+
+    def shrink_group(ranks: Ranks) -> list[torch.Tensor]:
+        return summed(ranks, dist.shrink_group([SIZE - 1], ranks.group))
+
+    def destroy_process_group(ranks: Ranks) -> list[torch.Tensor]:
+        group = dist.new_group(list(range(SIZE)))
+        found = summed(ranks, group)
+        dist.barrier(ranks.group)  # gloo's ranks have connected
+        dist.destroy_process_group(group)
+        return found
+
+    def ranks_of_groups(ranks: Ranks) -> list[torch.Tensor]:
+        members = dist.get_process_group_ranks(ranks.group)
+        there = [dist.get_group_rank(ranks.group, rank) for rank in members]
+        back = [dist.get_global_rank(ranks.group, rank) for rank in there]
+        known = dist.get_backend(ranks.group) in ("gloo", "pjrt")
+        return [torch.tensor([*there, *back, dist.get_world_size(ranks.group), known])]
+
+    for case in (
+        new_group, new_subgroups, new_subgroups_by_enumeration, split_group, init_device_mesh, shrink_group,
+        destroy_process_group, ranks_of_groups,
+    ):  # fmt: skip
         yield case.__name__, case
+
+
+def gradients() -> Iterator[tuple[str, Case]]:
+    def differentiable(name: str, call: Callable[[torch.Tensor, Any], torch.Tensor]) -> tuple[str, Case]:
+        def run(ranks: Ranks) -> list[torch.Tensor]:
+            x = ranks.make(torch.float32, SIZE, 2).requires_grad_()
+            out = call(x, ranks.group)
+            (out * out).sum().backward()
+            return [out.detach() + 0, x.grad]  # type: ignore[list-item]
+
+        return name, run
+
+    yield differentiable("all_gather_tensor_autograd", lambda x, g: functional.all_gather_tensor_autograd(x, 0, g))
+    yield differentiable("all_gather_single_autograd", lambda x, g: functional.all_gather_single_autograd(x, 0, g))
+    yield differentiable(
+        "reduce_scatter_tensor_autograd", lambda x, g: functional.reduce_scatter_tensor_autograd(x, "sum", 0, g)
+    )
+    yield differentiable(
+        "reduce_scatter_single_autograd", lambda x, g: functional.reduce_scatter_single_autograd(x, "sum", 0, g)
+    )
+    yield differentiable(
+        "all_to_all_single_autograd", lambda x, g: functional.all_to_all_single_autograd(x, None, None, g)
+    )
 
 
 def objects() -> Iterator[tuple[str, Case]]:
@@ -248,6 +369,7 @@ def table() -> Iterator[tuple[str, Case]]:
         for case, run in moves(dtype):
             yield f"{case} {dtype}", run
     yield from groups()
+    yield from gradients()
     yield from objects()
 
 

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import fresh, ranks
 from tests.fresh import Job
@@ -44,7 +45,7 @@ def test_the_program_of_the_guide(server: fresh.Server, tmp_path: Path) -> None:
 
 @pytest.mark.host_memory
 def test_the_guide_counts_collectives_and_names_late_ranks(server: fresh.Server) -> None:
-    _, counts, late = (f"import torch_pjrt\n{program}" for program in guide_programs())
+    _, counts, late, _ = (f"import torch_pjrt\n{program}" for program in guide_programs())
     text = (ROOT / "docs/distributed.md").read_text()
     (printed,) = re.findall(r"```text\n(\[3\.0.*?)```", text, re.DOTALL)
     *lines, error = printed.splitlines()
@@ -54,3 +55,36 @@ def test_the_guide_counts_collectives_and_names_late_ranks(server: fresh.Server)
     settings = {"TORCH_PJRT_COLLECTIVE_WARN_SECONDS": "0.5"}
     first, _ = server.run(*(Job(late, environment=settings | each) for each in ranks.environments(2)))
     assert "ranks [1] of [0, 1] have not come" in first.err
+
+
+@pytest.mark.host_memory
+def test_training_goes_on_after_a_rank_has_died(server: fresh.Server, tmp_path: Path) -> None:
+    """The agent is that of torchrun. The processes that it starts are forked, and so import nothing."""
+    text = (ROOT / "docs/distributed.md").read_text()
+    (printed,) = re.findall(r"```text\n(0 \d.*?)```", text, re.DOTALL)
+    launch = (
+        "import os, sys\n"
+        "from torch.distributed.launcher.api import LaunchConfig, elastic_launch\n"
+        "os.chdir(sys.argv[2])\n"
+        "def main():\n"
+        "    import torch_pjrt\n"
+        "    exec(sys.argv[1], {'__name__': '__main__'})\n"
+        "config = LaunchConfig(1, 1, 2, run_id='0', rdzv_backend='c10d', rdzv_endpoint='localhost:0', max_restarts=1,\n"
+        "    monitor_interval=0.1, start_method='fork')\n"
+        "elastic_launch(config, main)()\n"
+    )
+    (result,) = server.run(Job(launch, (guide_programs()[3], tmp_path), {"OMP_NUM_THREADS": "1"}))
+    assert result.out == printed
+    assert "terminated with signal SIGKILL" in result.err
+    model = torch.nn.Linear(8, 8)
+    torch.manual_seed(0)
+    model.reset_parameters()
+    optimizer = torch.optim.AdamW(model.parameters())
+    losses = []
+    for step in range(5):
+        torch.manual_seed(step)
+        losses.append(model(torch.randn(4, 8)).square().mean())
+        losses[-1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert printed == "".join(f"{step} {loss.item():.4f}\n" for step, loss in enumerate(losses))

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch.distributed
+import torch.distributed._functional_collectives
 
 from tests import fresh, ranks
-from tests.distributed.table import SIZE, table
+from tests.distributed.table import LOCAL, SIZE, table
 from tests.distributed.test_world import run
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.host_memory
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(torch.distributed, "dist"), (torch.distributed._functional_collectives, "functional")],
+    ids=["dist", "functional"],
+)
+def test_every_function_has_a_row(module: ModuleType, name: str) -> None:
+    names = [name for name in vars(module) if not re.search(r"^_|_inplace$|_backward$|_setup_context$", name)]
+    functions = {
+        name
+        for name in names
+        if name != "reduce_op"  # deprecated: looking at it warns
+        and inspect.isfunction(function := getattr(module, name))
+        and f"{function.__module__}.".startswith(f"{module.__name__}.")
+    }
+    used = set(re.findall(rf"\b{name}\.(\w+)", (HERE / "table.py").read_text()))
+    assert functions - used == LOCAL & functions
 
 
 def test_every_function(server: fresh.Server, tmp_path: Path) -> None:
@@ -23,3 +46,7 @@ def test_every_function(server: fresh.Server, tmp_path: Path) -> None:
 
 def test_a_rank_that_dies(server: fresh.Server) -> None:
     assert ranks.run(server, HERE / "dying.py", 3) == [[]] * 3
+
+
+def test_ranks_that_disagree(server: fresh.Server) -> None:
+    assert ranks.run(server, HERE / "disagreeing.py", 3) == [17] * 3

@@ -104,6 +104,16 @@ class WorldBackend final : public Backend {
                                           const c10d::ReduceScatterOptions& opts) override {
     return scatter_into(outputs, inputs, opts);
   }
+  // The lists of `outputs` are ranks'.
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Lists to(1);
+      for (const Tensors& of_rank : outputs) to[0].push_back(of_rank.at(i));
+      Tensors from{inputs[i]};
+      allgather(to, from, opts);
+    }
+    return finished_work(inputs);
+  }
   WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
     const at::AutoDispatchBelowADInplaceOrView below;
     for (size_t i = 0; i < outputs.size(); ++i) {

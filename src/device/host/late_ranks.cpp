@@ -1,13 +1,19 @@
 // Keys of a group's store: "torch_pjrt/waits/<which collective>/<rank>".
 #include "device/host/late_ranks.h"
 
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <sstream>
 #include <utility>
 
+#include "device/services/finished_work.h"
 #include "device/services/python_hooks.h"
 
 namespace tpjrt::device {
@@ -55,7 +61,9 @@ std::string WaitForRanks::absent() {
       if (rank != attendance_->own && !attendance_->store->check({key(rank)})) late.push_back(rank);
     }
   } catch (const std::exception& error) {
-    return std::string("who is late is not known, as the group's store doesn't answer (") + error.what() + ")";
+    const auto* ours = dynamic_cast<const c10::Error*>(&error);
+    return std::string("who is late is not known, as the group's store doesn't answer (") +
+           (ours ? ours->what_without_backtrace() : error.what()) + ")";
   }
   std::ostringstream out;
   if (late.empty()) {
@@ -86,6 +94,69 @@ void WaitForRanks::go_on() {
          << ". All ranks of a group have to call its collectives, in one order; see what those do that are late";
     return line.str();
   });
+}
+
+void HostGroup::check(const std::string& op) const {
+  TORCH_CHECK(interrupted.empty(), "[", op, "] an earlier collective of this group (", interrupted,
+              ") was interrupted while it waited for other ranks, which may be at that one still; end the group on all "
+              "ranks (torch.distributed.destroy_process_group) and begin anew");
+}
+
+void await(c10d::Work& work, const std::string& op, HostGroup& group) {
+  constexpr std::chrono::milliseconds kSlice{50};
+  WaitForRanks wait(group.attendance, op);
+  const auto is_done = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      return work.wait(kSlice);
+    } catch (const std::exception&) {
+      // An error before the end of the slice is the collective's own. Work that has failed is not always completed.
+      return work.isCompleted() || std::chrono::steady_clock::now() - start < kSlice / 2;
+    }
+  };
+  while (!is_done()) {
+    try {
+      wait.go_on();
+    } catch (...) {
+      group.interrupted = op;
+      throw;
+    }
+  }
+  try {
+    work.wait(kNoTimeout);
+  } catch (const std::exception& error) {
+    const std::string absent = wait.absent();
+    if (absent.empty()) throw;
+    TORCH_CHECK(false, "[", op, "] ", error.what(), "\nAt the end of that wait ", absent,
+                ". All ranks of a group have to call its collectives, in one order; where they need longer, "
+                "init_process_group(timeout=...) says how long they are waited for");
+  }
+}
+
+void check_agreement(c10d::Backend& host, const std::string& op, const std::string& call, HostGroup& group) {
+  if (host.getSize() == 1) return;
+  const auto own = static_cast<int64_t>(std::hash<std::string>()(call));
+  Tensors ends{at::tensor({own, ~own})};
+  c10d::AllreduceOptions largest;
+  largest.reduceOp = c10d::ReduceOp::MAX;
+  await(*host.allreduce(ends, largest), op, group);
+  const int64_t* found = ends[0].const_data_ptr<int64_t>();
+  if (found[0] == ~found[1]) return;
+
+  constexpr int64_t kLongest = 500;
+  Tensors text{at::zeros({kLongest}, at::kByte)}, texts{at::zeros({host.getSize() * kLongest}, at::kByte)};
+  std::copy_n(call.begin(), std::min<size_t>(call.size(), kLongest - 1), text[0].mutable_data_ptr<uint8_t>());
+  await(*host._allgather_base(texts[0], text[0], {}), op, group);
+  std::map<std::string, std::vector<int64_t>> ranks;
+  for (int64_t i = 0; i < host.getSize(); ++i) {
+    const auto* other = reinterpret_cast<const char*>(texts[0].const_data_ptr<uint8_t>() + i * kLongest);
+    ranks[other].push_back(group.attendance ? group.attendance->ranks.at(static_cast<size_t>(i)) : i);
+  }
+  std::ostringstream out;
+  for (const auto& [other, which] : ranks) out << "\n  ranks " << c10::IntArrayRef(which) << ": " << other;
+  TORCH_CHECK(false, "[", op, "] the ranks of a group call different collectives:", out.str(),
+              "\nAll ranks of a group have to call its collectives in one order, with tensors of the same dtypes and "
+              "sizes. Nothing was sent, and the group can go on");
 }
 
 }  // namespace tpjrt::device

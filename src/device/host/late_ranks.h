@@ -1,9 +1,11 @@
-// Reports which ranks of a group have not come to a collective yet, from the ranks that wait for them.
+// Reports which ranks of a group have not come to a collective yet, from the ranks that wait for them, and which call
+// another one.
 //
-// A message from each rank in each collective would be too expensive. Only a rank that has waited for long writes to
+// A message to the store in each collective would be too expensive. Only a rank that has waited for long writes to
 // the store through which the group was formed, and sees there which ranks wait as well: the others are late.
 #pragma once
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
@@ -65,5 +67,21 @@ class WaitForRanks {
   Waiting waiting_;
   bool is_noted_ = false;
 };
+
+// A group's state, shared by its calls.
+struct HostGroup {
+  Attendance* attendance = nullptr;  // null: its ranks are unknown
+  std::string interrupted;           // the call that Ctrl-C ended during a wait for other ranks
+
+  // Raises if the group is out of step.
+  void check(const std::string& op) const;
+};
+
+// Waits for other ranks in slices, to notice Ctrl-C and to report ranks that are late.
+void await(c10d::Work& work, const std::string& op, HostGroup& group);
+
+// Raises on all ranks if their `call`s differ: gloo itself would wait, or write to some of the results. Costs an
+// all_reduce of two integers.
+void check_agreement(c10d::Backend& host, const std::string& op, const std::string& call, HostGroup& group);
 
 }  // namespace tpjrt::device

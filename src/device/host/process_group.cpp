@@ -7,14 +7,21 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
+#include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +40,9 @@ namespace {
 using c10d::Backend;
 using c10d::Work;
 
+// In the order of c10d::ReduceOp::RedOpType.
+constexpr std::array<const char*, 10> kReductions{"sum",  "avg", "product", "min",        "max",
+                                                  "band", "bor", "bxor",    "premul_sum", "unused"};
 constexpr const char* kReason = "the process group's backend has collectives of the host's tensors only";
 
 // Whether a call computes with its tensors (adds, compares) or only moves them.
@@ -67,58 +77,52 @@ Tensors flat(const Tensors& hosts) {
   return found;
 }
 
-// A group's state, shared by its calls.
-struct Group {
-  Attendance* attendance = nullptr;  // null: its ranks are unknown
-  std::string interrupted;           // the call that Ctrl-C ended during a wait for other ranks
-
-  void check(const std::string& op) const {
-    TORCH_CHECK(
-        interrupted.empty(), "[", op, "] an earlier collective of this group (", interrupted,
-        ") was interrupted while it waited for other ranks, which may be at that one still; end the group on all "
-        "ranks (torch.distributed.destroy_process_group) and begin anew");
-  }
-};
-
-// Waits for other ranks in slices, to notice Ctrl-C and to report ranks that are late.
-void await(c10d::Work& work, const std::string& op, Group& group) {
-  constexpr std::chrono::milliseconds kSlice{50};
-  WaitForRanks wait(group.attendance, op);
-  const auto is_done = [&] {
-    const auto start = std::chrono::steady_clock::now();
-    try {
-      return work.wait(kSlice);
-    } catch (const std::exception&) {
-      // An error before the end of the slice is the collective's own. Work that has failed is not always completed.
-      return work.isCompleted() || std::chrono::steady_clock::now() - start < kSlice / 2;
-    }
-  };
-  while (!is_done()) {
-    try {
-      wait.go_on();
-    } catch (...) {
-      group.interrupted = op;
-      throw;
-    }
-  }
-  try {
-    work.wait(kNoTimeout);
-  } catch (const std::exception& error) {
-    const std::string absent = wait.absent();
-    if (absent.empty()) throw;
-    TORCH_CHECK(false, "[", op, "] ", error.what(), "\nAt the end of that wait ", absent,
-                ". All ranks of a group have to call its collectives, in one order; where they need longer, "
-                "init_process_group(timeout=...) says how long they are waited for");
-  }
-}
-
 // One call. Its writes are no in-place ops to autograd, as with any backend.
 class HostCollective {
  public:
-  HostCollective(std::string op, Does does, Group& group, c10d::ReduceOp reduction = {})
+  HostCollective(std::string op, Does does, HostGroup& group, c10d::ReduceOp reduction = {})
       : op_(std::move(op)), does_(does), group_(&group), reduction_(std::move(reduction)) {
     check_may_run_on_host(op_, kReason);
     group.check(op_);
+  }
+
+  // Raises on all ranks if they disagree about the call: `how`, and the number and dtype of the elements of each of
+  // `tensors`, and of those in the `lists` that some ranks have. Then raises for a dtype that gloo can't reduce.
+  void agree(Backend& host, std::string how, const Tensors& tensors, const Lists& lists = {}) {
+    if (does_ == Does::kReduces) how += std::string(" ") + kReductions.at(static_cast<size_t>(reduction_.op_));
+    std::map<std::string, int64_t> listed;
+    for (const Tensors& list : lists) {
+      for (const at::Tensor& tensor : list) ++listed[described(tensor)];
+    }
+    for (const at::Tensor& tensor : tensors) {
+      how += " " + described(tensor);
+      const auto alike = listed.find(described(tensor));
+      if (alike != listed.end() && alike->second % host.getSize() == 0) listed.erase(alike);
+    }
+    for (const auto& [tensor, count] : listed) how += " " + std::to_string(count) + " of " + tensor;
+    check_agreement(host, op_, op_ + how, *group_);
+    TORCH_CHECK(refusal_.empty(), refusal_);
+  }
+  void agree(Backend& host, std::string how, const Lists& lists, const Tensors& tensors) {
+    agree(host, std::move(how), tensors, lists);
+  }
+  void agree(Backend& host, const std::string& how, Tensors outputs, const Tensors& inputs) {
+    outputs.insert(outputs.end(), inputs.begin(), inputs.end());
+    agree(host, how, outputs);
+  }
+  // Raises on all ranks if one takes other numbers of elements than it is sent. `to` and `from`: this rank's, by rank.
+  void agree_about_parts(Backend& host, c10::ScalarType dtype, const std::vector<int64_t>& to,
+                         const std::vector<int64_t>& from) {
+    at::Tensor sends = at::tensor(to), arrives = at::empty_like(sends);
+    std::vector<int64_t> none;
+    wait(host.alltoall_base(arrives, sends, none, none, {}));
+    const c10::IntArrayRef sent(arrives.const_data_ptr<int64_t>(), from.size());
+    const bool fits = sent == c10::IntArrayRef(from);
+    std::ostringstream how;
+    how << " " << c10::getDtypeNames(dtype).first;
+    if (!fits) how << ", which takes " << c10::IntArrayRef(from) << " elements of the ranks, and they send " << sent;
+    check_agreement(host, op_, op_ + how.str(), *group_);
+    TORCH_CHECK(fits, "[", op_, "]", how.str());
   }
 
   Tensors reads(const Tensors& tensors) {
@@ -203,19 +207,25 @@ class HostCollective {
     return reduction_ == c10d::ReduceOp::SUM || reduction_ == c10d::ReduceOp::AVG ||
            reduction_ == c10d::ReduceOp::PREMUL_SUM;
   }
-  // Returns the tensor in a form that gloo accepts.
-  at::Tensor given(const at::Tensor& host) const {
+  // Returns the tensor in a form that gloo accepts, or notes the refusal.
+  at::Tensor given(const at::Tensor& host) {
     if (does_ == Does::kMoves) return as_moved(host);
     if (host.is_complex() && is_sum()) return at::view_as_real(host);
-    TORCH_CHECK(gloo_has(host.scalar_type()), "[", op_, "] gloo can't reduce ", host.scalar_type(),
-                "; reduce it as another dtype, as in x.to(torch.float32)");
+    if (!gloo_has(host.scalar_type())) {
+      refusal_ = c10::str("[", op_, "] gloo can't reduce ", host.scalar_type(),
+                          "; reduce it as another dtype, as in x.to(torch.float32)");
+    }
     return host;
+  }
+  static std::string described(const at::Tensor& tensor) {
+    return c10::str(c10::getDtypeNames(tensor.scalar_type()).first, "[", tensor.numel(), "]");
   }
 
   std::string op_;
   Does does_;
-  Group* group_;  // outlives the call
+  HostGroup* group_;  // outlives the call
   c10d::ReduceOp reduction_;
+  std::string refusal_;
   uint64_t sent_bytes_ = 0;
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // pairs of device and host tensors
 };
@@ -278,6 +288,7 @@ class HostBackend final : public Backend {
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
     HostCollective call("c10d::_allgather_base_", Does::kMoves, group_);
     Tensors from = flat(call.reads(Tensors{input})), to = flat(call.writes(Tensors{output}));
+    call.agree(*host_, "", {output, input});
     return call.finish(host_->_allgather_base(to[0], from[0], opts));
   }
   WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
@@ -313,10 +324,17 @@ class HostBackend final : public Backend {
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
     HostCollective call("c10d::alltoall_base_", Does::kMoves, group_);
     Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
+    call.agree_about_parts(*host_, input.scalar_type(), parts(input, input_sizes), parts(output, output_sizes));
     return call.finish(host_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts));
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
-    return exchange<&Backend::alltoall>("c10d::alltoall_", Does::kMoves, outputs, inputs, opts);
+    HostCollective call("c10d::alltoall_", Does::kMoves, group_);
+    Tensors from = call.reads(inputs), to = call.writes(outputs);
+    std::vector<int64_t> sizes, taken;
+    for (const at::Tensor& input : inputs) sizes.push_back(input.numel());
+    for (const at::Tensor& output : outputs) taken.push_back(output.numel());
+    call.agree_about_parts(*host_, inputs.at(0).scalar_type(), sizes, taken);
+    return call.finish(host_->alltoall(to, from, opts));
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     HostCollective call("c10d::send", Does::kMoves, group_);
@@ -337,11 +355,10 @@ class HostBackend final : public Backend {
     WorkPtr work = host_->recvAnysource(to, tag);
     return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
   }
-  WorkPtr barrier(const c10d::BarrierOptions& opts) override {
+  WorkPtr barrier(const c10d::BarrierOptions& /*opts*/) override {
     group_.check("c10d::barrier");
-    WorkPtr work = host_->barrier(opts);
-    await(*work, "c10d::barrier", group_);
-    return work;
+    check_agreement(*host_, "c10d::barrier", "c10d::barrier", group_);
+    return finished_work({});
   }
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) override {
     host_->monitoredBarrier(opts, all_ranks);
@@ -356,6 +373,7 @@ class HostBackend final : public Backend {
     }
     HostCollective call(op, does, group_, std::move(reduction));
     Tensors all = call.updates(tensors);
+    call.agree(*host_, root(opts), tensors);
     return call.finish((host_.get()->*collective)(all, opts));
   }
   // Replaces gloo's own reduce_scatter, whose wait has no time-out and so would not notice Ctrl-C. `from` is flat and
@@ -366,6 +384,7 @@ class HostBackend final : public Backend {
     c10d::AllreduceOptions all;
     all.reduceOp = world::after_factor(opts.reduceOp);
     all.timeout = opts.timeout;
+    call.agree(*host_, "", outputs, from);
     for (size_t i = 0; i < from.size(); ++i) {
       TORCH_CHECK_VALUE(from[i].numel() == to[i].numel() * getSize() && from[i].scalar_type() == to[i].scalar_type(),
                         "reduce_scatter: an input of ", from[i].numel(), " elements (", from[i].scalar_type(),
@@ -385,12 +404,25 @@ class HostBackend final : public Backend {
     HostCollective call(op, does, group_);
     Inputs from = call.reads(inputs);
     Outputs to = call.writes(outputs);
+    call.agree(*host_, root(opts), outputs, inputs);
     return call.finish((host_.get()->*collective)(to, from, opts));
+  }
+  template <class Options>
+  static std::string root(const Options& opts) {
+    if constexpr (requires { opts.rootRank; }) return " by rank " + std::to_string(opts.rootRank) + " of the group";
+    return "";
+  }
+  // Returns the number of elements for each rank.
+  std::vector<int64_t> parts(const at::Tensor& tensor, std::vector<int64_t> sizes) const {
+    if (sizes.empty()) return std::vector<int64_t>(static_cast<size_t>(getSize()), tensor.numel() / getSize());
+    const int64_t row = tensor.numel() / std::max<int64_t>(tensor.size(0), 1);
+    for (int64_t& size : sizes) size *= row;
+    return sizes;
   }
 
   c10::intrusive_ptr<Backend> host_;
   std::shared_ptr<Attendance> attendance_;
-  Group group_;
+  HostGroup group_;
 };
 
 }  // namespace
