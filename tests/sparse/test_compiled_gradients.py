@@ -1,6 +1,9 @@
-"""Sparse gradients from a function compiled by torch.compile: the ops that make and add them run eagerly."""
+"""Sparse gradients from a function compiled by torch.compile, where the ops that make and add them run eagerly, and
+gradients of products with sparse matrices in captures."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -44,3 +47,27 @@ def test_embeddings_by_torch_compile(device: str) -> None:
     torch_pjrt.reset_metrics()
     torch.testing.assert_close(trained(device, "pjrt"), wanted, rtol=1e-4, atol=1e-4)
     assert not {"aten.mm.default", "aten.mul.Tensor"} & torch_pjrt.metrics()["host_fallbacks"].keys()
+
+
+PRODUCTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sparse.mm": torch.sparse.mm,
+    "@": lambda a, b: a @ b,
+    "after a change": lambda a, b: torch.sparse.mm(a.detach().mul_(2), b),
+}
+
+
+@pytest.mark.parametrize("how", ["jit", "compile_step"])
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_learned_matrices_in_captures(product: str, how: str) -> None:
+    """Edges repeat: their number, ordered, depends on data."""
+
+    def step(values: Tensor, edges: Tensor, x: Tensor) -> list[Tensor]:
+        with torch.enable_grad():
+            leaves = [values.detach().requires_grad_(), x.detach().requires_grad_()]
+            made = PRODUCTS[product](torch.sparse_coo_tensor(edges, leaves[0], (4, 5)), leaves[1])
+            loss = (made * made.cos()).sum()
+            return [loss.detach(), *torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)]
+
+    given = torch.randn(9), torch.stack([torch.arange(9) % 4, torch.arange(9) % 3]), torch.randn(5, 3)
+    program = torch_pjrt.compile_step(step) if how == "compile_step" else torch_pjrt.jit(step, given)
+    torch.testing.assert_close(program(*given), step(*given))

@@ -160,6 +160,28 @@ def ctc_loss(
     return loss if log_probs.dim() == 3 else loss.squeeze(0)
 
 
+def sparse_coo_tensor(indices: Any, values: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Remembers what a matrix with learned values is made of: PyTorch's gradient of its products orders the elements,
+    whose number then depends on data."""
+    made = torch.sparse_coo_tensor(indices, values, *args, **kwargs)
+    are_tensors = isinstance(indices, Tensor) and isinstance(values, Tensor)
+    if are_tensors and made.dim() == 2 and made.dense_dim() == 0 and made.requires_grad and made.dtype == values.dtype:
+        vars(made)["made_of"] = indices, values, made._version
+    return made
+
+
+def sparse_product(matrix: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+    """The product of such a matrix, by its elements."""
+    indices, values, version = getattr(matrix, "made_of", (None, None, None))
+    is_plain = isinstance(other, Tensor) and other.layout == torch.strided and other.dim() == 2
+    if indices is None or matrix._version != version or args or kwargs or not is_plain:
+        return NotImplemented
+    if matrix.shape[1] != other.shape[0] or values.dtype != other.dtype:
+        return NotImplemented
+    products = values.unsqueeze(1) * other.index_select(0, indices[1])
+    return products.new_zeros(matrix.shape[0], other.shape[1]).index_add(0, indices[0], products)
+
+
 def of_known_values(func: Any, args: Any, kwargs: Any) -> Any:
     """A function whose result's shape depends on data that is the same in each call: ``x[torch.arange(4) > 1]``.
     NotImplemented where it isn't."""
@@ -239,6 +261,10 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     Tensor.cov: cov,
     torch.ctc_loss: ctc_loss,
     F.ctc_loss: ctc_loss,
+    torch.sparse_coo_tensor: sparse_coo_tensor,
+    **dict.fromkeys(
+        (torch.sparse.mm, torch.mm, torch.matmul, Tensor.mm, Tensor.matmul, Tensor.__matmul__), sparse_product
+    ),
     torch.tensor_split: tensor_split,
     Tensor.tensor_split: tensor_split,
 }
