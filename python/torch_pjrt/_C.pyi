@@ -532,6 +532,11 @@ class Captured:
     """
     A program with the locations of its state, as ``compile_step`` and ``jit`` call it.
     """
+    @staticmethod
+    def has_values(arg0: dict[str, typing.Any], arg1: tuple[typing.Any, ...]) -> bool:
+        """
+        Returns whether a dict has these values, in a tuple of keys and values in turn: the same objects, or equal numbers, strings, tuples and lists.
+        """
     def __init__(
         self,
         program: Program,
@@ -543,6 +548,7 @@ class Captured:
         names: collections.abc.Sequence[str],
         reads_addresses: bool = False,
         parents: typing.SupportsInt | typing.SupportsIndex = 0,
+        readers: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> None:
         """
         Takes a program and its conditions. ``requires_grad`` has an entry for each argument of the program, the call's before the state: 1, 0, or -1 for either. ``absent`` lists state whose ``.grad`` must be None, ``cleared`` state whose ``.grad`` is released after the call. ``followers`` lists, for each CPU scalar that mirrors a piece of state, the index of that piece. ``form``: 0 returns one result, 1 a tuple, 2 a list. ``names`` are those of the program's arguments.

@@ -30,10 +30,10 @@ class Captured {
   // `absent`: state whose .grad must not exist. `cleared`: state whose .grad is released after the call. `followers`:
   // for each CPU tensor that must equal a piece of state before the call, and is set to it afterwards, the index of
   // that piece. `names`: of the program's arguments. `reads_addresses`: whether the function compared memory.
-  // `parents`: how many modules with submodules it has.
+  // `parents`: how many modules with submodules it has. `readers`: those whose attributes it reads.
   Captured(std::shared_ptr<Program> program, std::vector<int> requires_grad, std::vector<size_t> absent,
            std::vector<size_t> cleared, std::vector<size_t> followers, int form, std::vector<std::string> names,
-           bool reads_addresses, Py_ssize_t parents)
+           bool reads_addresses, Py_ssize_t parents, Py_ssize_t readers)
       : program_(std::move(program)),
         requires_grad_(std::move(requires_grad)),
         absent_(std::move(absent)),
@@ -43,13 +43,15 @@ class Captured {
         form_(static_cast<Form>(form)),
         names_(std::move(names)),
         parents_(parents),
+        readers_(readers),
         compares_(reads_addresses || !mutated_.empty()),
         overlaps_(reads_addresses ? all(names_.size()) : mutated_, requires_grad_.size()) {}
 
   // `bound`: first a function to call with the arguments if they don't fit or have names (None: the result is
   // NotImplemented), then a container and a key for each piece of state. A dict or list has its key; a tensor has
   // None and is the state itself, and so has a cell; None has the index of another piece, whose .grad is the state.
-  // Followers come next, and last each parent's dict of submodules with a tuple of those that it must hold.
+  // Followers come next, then each parent's dict of submodules with a tuple of those that it must hold, and last the
+  // dict of each module whose attributes are read, with a tuple of their names and values.
   py::object call(const Objects& bound, const py::Args<py::object>& args, const py::KWArgs<py::object>& kwargs) {
     std::vector<at::Tensor> state, followers;
     std::vector<Given> given;
@@ -72,7 +74,43 @@ class Captured {
     return hand_over(results);
   }
 
+  // Whether a dict has these values, in a tuple of keys and values.
+  static bool has_values(PyObject* entries, PyObject* values) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i += 2) {
+      PyObject* now = PyDict_GetItemWithError(entries, PyTuple_GET_ITEM(values, i));
+      if (!now && PyErr_Occurred()) throw py::error_already_set();
+      if (!now || !is_as_before(now, PyTuple_GET_ITEM(values, i + 1))) return false;
+    }
+    return true;
+  }
+
  private:
+  // Whether an attribute holds the object that it held before, or an equal plain value.
+  static bool is_as_before(PyObject* now, PyObject* before) {
+    if (now == before) return true;
+    if (Py_TYPE(now) != Py_TYPE(before)) return false;
+    if (PyFloat_CheckExact(now)) {  // 0.0 == -0.0
+      const double values[] = {PyFloat_AS_DOUBLE(now), PyFloat_AS_DOUBLE(before)};
+      return std::memcmp(&values[0], &values[1], sizeof(double)) == 0;
+    }
+    const auto agree = [&](Py_ssize_t count, auto item) {
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        if (!is_as_before(item(now, i), item(before, i))) return false;
+      }
+      return true;
+    };
+    if (PyTuple_Check(now)) {
+      return PyTuple_GET_SIZE(now) == PyTuple_GET_SIZE(before) &&
+             agree(PyTuple_GET_SIZE(now), [](PyObject* of, Py_ssize_t i) { return PyTuple_GET_ITEM(of, i); });
+    }
+    if (PyList_CheckExact(now)) {
+      return PyList_GET_SIZE(now) == PyList_GET_SIZE(before) &&
+             agree(PyList_GET_SIZE(now), [](PyObject* of, Py_ssize_t i) { return PyList_GET_ITEM(of, i); });
+    }
+    if (!PyLong_CheckExact(now) && !PyUnicode_CheckExact(now)) return false;
+    return PyObject_RichCompareBool(now, before, Py_EQ) == 1;
+  }
+
   static at::Tensor lookup(PyObject* container, PyObject* key, const std::vector<at::Tensor>& before) {
     PyObject* found = nullptr;
     if (container == Py_None) return before.at(PyLong_AsSize_t(key)).grad();
@@ -94,7 +132,7 @@ class Captured {
             std::vector<at::Tensor>& followers, std::vector<Given>& given) const {
     if (is_traced_by_pytorch()) return false;
     const auto following = static_cast<Py_ssize_t>(followers_.size());
-    const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2 - following - parents_;
+    const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2 - following - parents_ - readers_;
     const Py_ssize_t count = PyTuple_GET_SIZE(args.ptr());
     if (static_cast<size_t>(places + count) != requires_grad_.size()) return false;
     state.reserve(static_cast<size_t>(places));
@@ -119,6 +157,9 @@ class Captured {
     }
     for (Py_ssize_t i = places + following; i < places + following + parents_; ++i) {
       if (!holds(PyTuple_GET_ITEM(bound.ptr(), 1 + 2 * i), PyTuple_GET_ITEM(bound.ptr(), 2 + 2 * i))) return false;
+    }
+    for (Py_ssize_t i = places + following + parents_; i < places + following + parents_ + readers_; ++i) {
+      if (!has_values(PyTuple_GET_ITEM(bound.ptr(), 1 + 2 * i), PyTuple_GET_ITEM(bound.ptr(), 2 + 2 * i))) return false;
     }
     if (PyTuple_GET_ITEM(bound.ptr(), 0) != Py_None && has_one_twice(args)) return false;
     for (Py_ssize_t i = 0; i < count; ++i) {
@@ -206,7 +247,7 @@ class Captured {
   std::vector<uint32_t> mutated_;
   Form form_;
   std::vector<std::string> names_;
-  Py_ssize_t parents_;
+  Py_ssize_t parents_, readers_;
   bool compares_;
   engine::Overlaps overlaps_;  // guarded by the GIL
 };
@@ -218,9 +259,10 @@ void bind_captured(py::module_& m) {
                        "A program with the locations of its state, as ``compile_step`` and ``jit`` call it.")
       .def(
           py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>,
-                   std::vector<size_t>, int, std::vector<std::string>, bool, Py_ssize_t>(),
+                   std::vector<size_t>, int, std::vector<std::string>, bool, Py_ssize_t, Py_ssize_t>(),
           py::arg("program"), py::arg("requires_grad"), py::arg("absent"), py::arg("cleared"), py::arg("followers"),
           py::arg("form"), py::arg("names"), py::arg("reads_addresses") = false, py::arg("parents") = 0,
+          py::arg("readers") = 0,
           "Takes a program and its conditions. ``requires_grad`` has an entry for each argument of the program, the "
           "call's before the state: 1, 0, or -1 for either. ``absent`` lists state whose ``.grad`` must be None, "
           "``cleared`` state whose ``.grad`` is released after the call. ``followers`` lists, for each CPU scalar that "
@@ -229,7 +271,14 @@ void bind_captured(py::module_& m) {
       .def("call", &Captured::call,
            "Looks up the state in ``arg0``, verifies it and runs the program without running Python. Returns "
            "NotImplemented, or calls the fallback in ``arg0``, if the arguments don't fit. Raises RuntimeError if an "
-           "argument that is updated in place shares memory with another one.");
+           "argument that is updated in place shares memory with another one.")
+      .def_static(
+          "has_values",
+          [](const py::typing::Dict<std::string, py::object>& entries, const Objects& values) {
+            return Captured::has_values(entries.ptr(), values.ptr());
+          },
+          "Returns whether a dict has these values, in a tuple of keys and values in turn: the same objects, or equal "
+          "numbers, strings, tuples and lists.");
 }
 
 }  // namespace tpjrt::python

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -79,17 +80,26 @@ def test_wrong_calls_raise_the_errors_of_eager(name: str) -> None:
             call(x)
 
 
-def test_grad_scaler_is_refused() -> None:
+@pytest.mark.parametrize("kind", ["RAdam", "ASGD", "AveragedModel", "GradScaler"])
+def test_library_calls_that_decide_by_values_are_named(kind: str) -> None:
     model = nn.Linear(3, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu")
+    make = getattr(torch.optim, kind, torch.optim.SGD)
+    optimizer = make(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=kind == "GradScaler")
+    averaged = torch.optim.swa_utils.AveragedModel(model)
 
     def step(x: torch.Tensor) -> None:
         scaler.scale(model(x).sum()).backward()
         scaler.step(optimizer)
-        scaler.update()
+        if kind == "AveragedModel":
+            averaged.update_parameters(model)
 
-    refused(step, "the value of a tensor decides what Python does here", torch.ones(3))
+    cure = ", or give it capturable=True and a model on 'pjrt'" if kind in ("RAdam", "ASGD") else ""
+    call = "update_parameters" if kind == "AveragedModel" else "step"
+    words = f"{kind}.{call} decides in Python by a value: call it after the captured function{cure} (at "
+    if kind in ("RAdam", "ASGD"):
+        step(torch.ones(3))  # makes the optimizer's state
+    refused(step, re.escape(words), torch.ones(3))
 
 
 def test_everything_is_restored_after_an_exception() -> None:

@@ -1,13 +1,17 @@
-"""Attributes of modules that a function sets to other values than tensors: ``self.length = x.shape[1]``.
+"""Attributes of modules that a function reads, and those that it sets to other values than tensors.
 
-A program sets nothing in Python, so such effects must be equal in each call. They are if a second run of the function,
-which begins with the attributes that the first one set, sets nothing else and records the same program. The attributes
-then stay set, and each call of the program sets them again.
+Values that it reads (``self.dropout.p``) are constants of its program, which is valid as long as they are the same.
+
+A program sets nothing in Python (``self.length = x.shape[1]``), so such effects must be equal in each call. They are if
+a second run of the function, which begins with the attributes that the first one set, sets nothing else and records the
+same program. The attributes then stay set, and each call of the program sets them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +25,8 @@ from torch_pjrt.errors import CaptureError
 # Attributes that torch.compile, of PyTorch and of Lightning, sets on a module.
 NOTES_OF_COMPILE = ("_is_torch_compile", "_compile_kwargs")
 PLAIN = (bool, int, float, complex, str, bytes, range, torch.dtype, torch.device)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 
 
 def is_as_before(now: Any, before: Any) -> bool:
@@ -58,6 +64,47 @@ def assign(attributes: Iterable[Assigned]) -> None:
         each.assign()
 
 
+@contextmanager
+def noting(read: defaultdict[int, set[str]]) -> Iterator[None]:
+    """Adds the names of the attributes of modules that are read in the block, by the id of the module."""
+    before = torch.nn.Module.__getattribute__
+
+    def noted(module: torch.nn.Module, name: str) -> Any:
+        if name not in OF_EVERY_MODULE:
+            read[id(module)].add(name)
+        return before(module, name)
+
+    own = torch.nn.Module.__dict__.get("__getattribute__")
+    torch.nn.Module.__getattribute__ = noted
+    try:
+        yield
+    finally:
+        if own is None:
+            del torch.nn.Module.__getattribute__
+        else:
+            torch.nn.Module.__getattribute__ = own
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, (*PLAIN, type(None))) for each in value)
+
+
+@dataclass
+class Read:
+    """Attributes of a module that a captured function reads, with their values: ``(name, value, name, value, ...)``."""
+
+    entries: dict[str, Any]  # the module's __dict__
+    values: tuple[Any, ...]
+    name: str  # the module's
+
+    def changed(self) -> str | None:
+        """Returns which attribute has another value now, if one has."""
+        for key, value in zip(self.values[::2], self.values[1::2], strict=True):
+            if not _C.Captured.has_values(self.entries, (key, value)):
+                return f"'{key}' of module '{self.name}'"
+        return None
+
+
 class Attributes:
     """The attributes of modules at one time."""
 
@@ -69,6 +116,22 @@ class Attributes:
         """Restores old values. New attributes stay: they may show, for instance, that the function installed hooks."""
         for module, _, before in self.before:
             module.__dict__.update(before)
+
+    def read(self, names: defaultdict[int, set[str]], assigned: Iterable[Assigned]) -> list[Read]:
+        """Returns the attributes under these names, but for tensors, containers of other objects, and those that each
+        call sets."""
+        skipped = {each.place() for each in assigned}
+        result = []
+        for module, name, before in self.before:
+            values: list[Any] = []
+            for key in sorted(names[id(module)] & before.keys()):
+                value = before[key]
+                is_container = isinstance(value, (dict, list, set)) and not _is_list(value)
+                if not is_container and not isinstance(value, torch.Tensor) and (id(vars(module)), key) not in skipped:
+                    values += key, list(value) if isinstance(value, list) else value
+            if values:
+                result.append(Read(vars(module), tuple(values), name))
+        return result
 
     def assigned(self) -> list[Assigned]:
         """Returns the attributes whose values have changed since."""

@@ -13,20 +13,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.capture.attributes import Assigned, Attributes, Text, check_same
+from torch_pjrt.capture.attributes import HOOKS, Assigned, Attributes, Read, Text, check_same, noting
 from torch_pjrt.capture.composed import cumulative_momenta
 from torch_pjrt.capture.effects import Effects
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.gradients import Giving, Look, Plan, owners
 from torch_pjrt.capture.kept import mark
-from torch_pjrt.capture.recording import (
-    Before,
-    Compound,
-    Piece,
-    Recording,
-    State,
-    recording,
-)
+from torch_pjrt.capture.recording import Before, Compound, Piece, Recording, State, recording
 from torch_pjrt.capture.scalars import Integer, Number
 from torch_pjrt.capture.stand_ins import CPU, LIST, form_of_results, home_of
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
@@ -36,7 +29,7 @@ from torch_pjrt.program.assertions import taken
 from torch_pjrt.program.registered import is_registered, put_on
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
-from torch_pjrt.program.stack import place_of
+from torch_pjrt.program.stack import outside, place_of
 from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_compound, leaves, leaves_of
 
 # Held while a function is captured, when placeholders replace the parameters of its modules: threads may share modules,
@@ -58,12 +51,20 @@ class Capture:
     numbers: torch.Tensor | None  # the values of `inputs`
     inputs: list[Hyperparameter]
     pinned: list[Hyperparameter]  # hyperparameters whose values are constants of the program
-    arguments: list[Any]  # (shape, dtype, device, strides) of each
+    arguments: list[Any]  # (shape, dtype, strides) of each
     needs_memory: bool  # no copy can stand for an argument
     templates: list[Template | None] | None  # of each leaf of a result; None: all are plain
     giving: list[Giving]  # gradients that are the last results of the program
     cleared: list[Compound]  # state whose .grad becomes None
     assigned: list[Assigned]  # attributes that each call sets
+    read: list[Read]  # attributes whose values are constants of the program
+    hooks: list[tuple[dict[int, Any], tuple[Any, ...]]]  # of modules
+
+    def changed(self) -> str | None:
+        """Returns what the function reads of modules that is not as it was at the capture, if something is not."""
+        if any(list(map(id, each.values())) != list(map(id, then)) for each, then in self.hooks):
+            return "the hooks of a module"
+        return next(filter(None, (each.changed() for each in self.read)), None)
 
     def hand_over(self, results: list[Any]) -> Any:
         """Stores the gradients among the results, and returns the others in the function's structure."""
@@ -158,12 +159,12 @@ def _run_once(
         mode.mirror_autocast()
         _C.follow_cpus_autocast(mode.home.type == "cpu")
         try:
-            with mode:
+            with noting(found.read), mode:
                 result = fn(*args, **kwargs)
         except ValueNeeded as error:
             names = " or ".join(inside.tensors_in_groups)
             cure = f". If it is that of {names}, make this a Python float: 'lr' is an input of the program then"
-            raise ValueNeeded(f"{error}{cure if names else ''}{place_of(error)}") from error
+            raise ValueNeeded(f"{error}{cure if names else ''}{outside(error)}{place_of(error)}") from error
         except CaptureError as error:
             raise type(error)(f"{error}{place_of(error)}") from error
         mode.asserted = taken()
@@ -266,6 +267,7 @@ class Recorded:
     ties: Ties
     without_value: list[torch.Tensor]
     assigned: list[Assigned] = field(default_factory=list)  # of modules' attributes
+    read: list[Read] = field(default_factory=list)
 
     def text(self) -> Text:
         state = [(piece.real, piece.container is not piece.real) for piece in self.pieces]
@@ -315,6 +317,7 @@ def _record(
             recorded = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
             check_same(text, recorded.text(), assigned, after.assigned())
             recorded.assigned = assigned
+        recorded.read = before.read(found.read, recorded.assigned)
         found.effects.check(recorded.run.leaves)
     except (CaptureError, NotImplementedError, StateMade):
         if recorded is not None:
@@ -386,7 +389,8 @@ def _capture(
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]
     followers = [f for f in mode.followers if f.leader in position]
-    parents = [module._modules for module in found.modules if module._modules]
+    submodules = [module._modules for module in found.modules if module._modules]
+    parents = [*submodules, *(getattr(module, kind) for module in found.modules for kind in HOOKS)]
     captured = _C.Captured(
         program,
         requires,
@@ -397,14 +401,15 @@ def _capture(
         [*(f"argument {i}" for i in range(len(mode.arguments))), *(piece.name for piece in pieces)],
         mode.reads_addresses,
         len(parents),
+        len(recorded.read),
     )
     places: list[Any] = []
     for piece in pieces:
         places += (None, position[piece.key]) if piece.container is None else (piece.container, piece.key)
     for follower in followers:
         places += (follower.piece.container, follower.piece.key)
-    for submodules in parents:
-        places += (submodules, tuple(submodules.values()))
+    held = [(each, tuple(each.values())) for each in parents]
+    places += chain.from_iterable([*held, *((each.entries, each.values) for each in recorded.read)])
     arguments = [(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments]
     recorded.let_go()
     return Capture(
@@ -423,6 +428,8 @@ def _capture(
         giving=giving,
         cleared=cleared,
         assigned=recorded.assigned,
+        read=recorded.read,
+        hooks=held[len(submodules) :],
         needs_memory=mode.reads_addresses or any(index < len(arguments) for index in program.mutated),
     )
 

@@ -31,6 +31,9 @@ class Found:
     things: list[tuple[str, Any]] = field(default_factory=list)  # that Effects watches, by the user's names
     tensors: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)  # by id, the containers and keys of each
     effects: Any = None  # of the capture at work
+    read: collections.defaultdict[int, set[str]] = field(  # names of attributes that it reads, by ids of modules
+        default_factory=lambda: collections.defaultdict(set)
+    )
 
 
 @dataclass

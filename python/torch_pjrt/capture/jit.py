@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -49,8 +50,35 @@ class _Examples:
                 raise TypeError(f"{self.name}: argument {i}: expected {described}, got {_describe(each)}")
 
 
-class _Repeated:
-    """Calls with one tensor for several arguments: each such pattern has a program, because ``is`` may decide in it."""
+class _Changed(Exception):
+    """Raised for a call whose function reads attributes that have other values than at the capture."""
+
+
+@contextmanager
+def _ambient(autocast: Sequence[tuple[str, bool, torch.dtype]], dtype: torch.dtype) -> Iterator[None]:
+    now, now_dtype = _autocast(), torch.get_default_dtype()
+    try:
+        _set_ambient(autocast, dtype)
+        yield
+    finally:
+        _set_ambient(now, now_dtype)
+
+
+def _autocast() -> list[tuple[str, bool, torch.dtype]]:
+    kinds = "cpu", "cuda", "pjrt"
+    return [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
+
+
+def _set_ambient(autocast: Sequence[tuple[str, bool, torch.dtype]], dtype: torch.dtype) -> None:
+    torch.set_default_dtype(dtype)
+    for kind, is_enabled, to in autocast:
+        torch.set_autocast_enabled(kind, is_enabled)
+        torch.set_autocast_dtype(kind, to)
+
+
+class _Again:
+    """Calls that are captured anew, under the modes of the first capture: those with one tensor for several arguments,
+    because ``is`` may decide, and those with other values of attributes that the function reads."""
 
     def __init__(
         self,
@@ -62,26 +90,29 @@ class _Repeated:
         self.fn, self.positional = fn, positional
         self.modes = [(module, module.training) for module in modules]
         self.examples = None if any(map(is_compound, examples)) else _Examples(examples, positional.name)
-        self.known: dict[tuple[int, ...], Callable[..., Any]] = {}
+        self.ambient = _autocast(), torch.get_default_dtype()
+        self.known: dict[tuple[bool, tuple[int, ...]], Callable[..., Any]] = {}
 
-    def __call__(self, args: Sequence[torch.Tensor]) -> Any:
+    def __call__(self, args: Sequence[torch.Tensor], has_changed: bool = False) -> Any:
         same = repeats(args)
         given = sorted(set(same))
-        if same not in self.known:
+        key = has_changed, same
+        if key not in self.known:
             if self.examples:
                 self.examples.check(args)
             at = [given.index(i) for i in same]
             now = [(module, module.training) for module, _ in self.modes]
             try:
                 _set_modes(self.modes)
-                self.known[same] = jit(
-                    functools.partial(_spread, self.fn, at),
-                    [args[i] for i in given],
-                    modules=[module for module, _ in self.modes],
-                )
+                with _ambient(*self.ambient):
+                    self.known[key] = jit(
+                        functools.partial(_spread, self.fn, at),
+                        [args[i] for i in given],
+                        modules=[module for module, _ in self.modes],
+                    )
             finally:
                 _set_modes(now)
-        return self.known[same](*(args[i] for i in given))
+        return self.known[key](*(args[i] for i in given))
 
 
 def _spread(fn: Callable[..., Any], at: Sequence[int], *tensors: torch.Tensor) -> Any:
@@ -106,8 +137,9 @@ def _may_share(shape: Sequence[int], strides: Sequence[int]) -> bool:
 class _Otherwise:
     """The slow path of a call whose arguments don't match the examples: converts their layout or raises."""
 
-    def __init__(self, captured: Capture, repeated: _Repeated, examples: Sequence[torch.Tensor]) -> None:
-        self.captured, self.repeated, self.positional = captured, repeated, repeated.positional
+    def __init__(self, captured: Capture, again: _Again, examples: Sequence[torch.Tensor]) -> None:
+        self.captured, self.again, self.positional = captured, again, again.positional
+        self.is_outermost = True  # nothing takes its arguments or results apart
         self.name = self.positional.name
         self.expected = _Examples(leaves(examples), self.name)
 
@@ -116,8 +148,11 @@ class _Otherwise:
         if _C.has_no_values(args):
             raise TypeError(f"{self.name}: a fake tensor has no values to run a program on; call the function itself")
         self.expected.check(args)
-        if self.repeated.examples and len(set(map(id, args))) < len(args):
-            return self.repeated(args)
+        has_changed = self.captured.changed() is not None
+        if has_changed and not self.is_outermost:
+            raise _Changed
+        if has_changed or (self.again.examples and len(set(map(id, args))) < len(args)):
+            return self.again(args, has_changed)
         fitting = []
         for i, (given, (shape, dtype, device, strides, _)) in enumerate(zip(args, self.expected.forms, strict=True)):
             if given.stride() == strides and not given.is_conj() and not given.is_neg():
@@ -160,7 +195,8 @@ def jit(
     ``fn`` runs on placeholders, without gradients, and a second time if the first run doesn't determine everything.
     Its side effects outside PyTorch and its branches are fixed by that run: a later ``train()`` or ``eval()`` has no
     effect. Parameters and buffers are read in place at each call, so they may be written to, or replaced by others of
-    the same shape. The first call with one tensor for several arguments is captured anew.
+    the same shape. The first call with one tensor for several arguments is captured anew, and so is the first one after
+    an attribute of a module that ``fn`` reads has changed.
     Example: ``fast = torch_pjrt.jit(model, (torch.empty(8, 128),)); y = fast(x)``.
 
     Args:
@@ -191,8 +227,9 @@ def jit(
         captured = capture(fn, examples, {}, found, with_grads=False)
     name = getattr(fn, "__name__", type(fn).__name__)
     positional = Positional(fn, examples, name)
-    repeated = _Repeated(fn, found.modules, examples, positional)
-    call: Any = Jitted(captured.call, (_Otherwise(captured, repeated, examples), *captured.places))
+    again = _Again(fn, found.modules, examples, positional)
+    otherwise = _Otherwise(captured, again, examples)
+    call: Any = Jitted(captured.call, (otherwise, *captured.places))
     call.program = captured.program
     if captured.ties:
         call = _tied(call, captured.ties, name)
@@ -203,16 +240,22 @@ def jit(
     if any(map(is_compound, examples)):
         call = _taken_apart(call, examples, positional)
     if not isinstance(call, Jitted):
-        call = _apart(call, repeated)
+        otherwise.is_outermost = False
+        call = _apart(call, again)
     call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # captures again, for torch_pjrt.trace
     call.watcher = watcher
     return call
 
 
-def _apart(call: Any, repeated: _Repeated) -> Callable[..., Any]:
+def _apart(call: Any, again: _Again) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        args = repeated.positional(args, kwargs)
-        return repeated(args) if len(set(map(id, args))) < len(args) else call(*args)
+        args = again.positional(args, kwargs)
+        if len(set(map(id, args))) < len(args):
+            return again(args)
+        try:
+            return call(*args)
+        except _Changed:
+            return again(args, has_changed=True)
 
     run.program = call.program  # type: ignore[attr-defined]
     return run

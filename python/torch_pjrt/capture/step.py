@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import is_
 from typing import Any
@@ -23,6 +25,7 @@ from torch_pjrt.program.subclasses import form_of, is_compound, leaves
 
 # Limit of programs that are kept for calls with the same key (`CompiledStep.key`).
 MOST_ENTRIES = 32
+MANY = 8  # values of one attribute
 
 
 def _ambient() -> tuple[Any, ...]:
@@ -133,6 +136,7 @@ class CompiledStep:
         self.inputs = {"lr"}  # names of hyperparameters that are inputs
         self.seen: dict[Any, Any] = {}
         self.captures = 0
+        self.changes: Counter[Any] = Counter()  # captures for other values, by attribute
         self.takes_subclasses = False
 
     @property
@@ -198,20 +202,25 @@ class CompiledStep:
             self.modules = [*self.modules, *new]  # others were arguments of another call
             self.entries.clear()
         self.beside = found.beside
-        self.drop_other_attributes(captured)
         key = self.key(structure)
         entries = self.entries.setdefault(key, [])
+        self.warn_of_changes(entries)
         entries[:] = [entry, *(e for e in entries if e.is_current())][:MOST_ENTRIES]
         results = entry.call(entry.bound, *tensors)
         if results is NotImplemented:
             raise RuntimeError("a captured function does not fit the call that it was captured for")
         return self.hand_over(entry, results)
 
-    def drop_other_attributes(self, captured: Capture) -> None:
-        """Drops programs that don't set the attributes that ``captured`` sets: they were made for other values."""
-        if places := {each.place() for each in captured.assigned}:
-            for entries in self.entries.values():
-                entries[:] = [e for e in entries if places <= {each.place() for each in e.captured.assigned}]
+    def warn_of_changes(self, entries: list[_Entry]) -> None:
+        """Warns of an attribute that makes many programs. ``entries``: those that don't fit the call."""
+        for name in {entry.captured.changed() for entry in entries[:1]} - {None}:
+            self.changes[name] += 1
+            if self.changes[name] == MANY:
+                warnings.warn(
+                    f"the captured function reads {name}, which has had {MANY + 1} values: each is a program of its "
+                    "own. Keep it in a tensor, or pass it as one",
+                    stacklevel=4,
+                )
 
     def afresh(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a step by a program that is captured for it, to be traced.

@@ -12,6 +12,7 @@ import jax
 import torch
 from torch import nn
 
+from torch_pjrt.capture.attributes import Attributes, Read, noting
 from torch_pjrt.capture.binding import signature_of, takes_keyword
 from torch_pjrt.capture.effects import Effects
 from torch_pjrt.capture.finding import find
@@ -64,7 +65,7 @@ class _Function:
         self.name = getattr(source, "__name__", type(source).__name__)
         self.modules = find(source).modules
         self.signature = signature_of(source)
-        self.known: dict[Any, tracing.Traced] = {}
+        self.known: dict[Any, tuple[tracing.Traced, list[Read]]] = {}
         self.has_warned = False
 
     def wrapped(self) -> Callable[..., Any]:
@@ -85,30 +86,33 @@ class _Function:
         settings = torch.get_default_dtype(), _compat.has_x64(), self.narrow
         modes = tuple(module.training for module in self.modules)
         at = (tree, forms, key is not None, settings, modes)
-        traced = self.known.get(at)
-        if traced is None:
-            traced = self.known[at] = self.trace(tree, forms, key is not None)
+        traced, read = self.known.get(at, (None, []))
+        if traced is None or any(each.changed() for each in read):
+            traced, read = self.known[at] = self.trace(tree, forms, key is not None)
         words = [] if key is None else [words_of(key)]
         results = call(Program(traced.recorded), [*values, *words, *traced.enclosed])
         return jax.tree.unflatten(traced.tree, results)
 
-    def trace(self, tree: Any, forms: Sequence[Any], keyed: bool) -> tracing.Traced:
+    def trace(self, tree: Any, forms: Sequence[Any], keyed: bool) -> tuple[tracing.Traced, list[Read]]:
         def on_tensors(tensors: list[torch.Tensor]) -> Any:
             args, kwargs = jax.tree.unflatten(tree, tensors)
             return self.fn(*args, **kwargs)
 
         found = find(self.source)
         found.things += [(type(module).__name__, module) for module in found.modules]
-        effects = Effects(found)
+        effects, attributes = Effects(found), Attributes(found.modules)
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in forms]
         _check_shapes(structs, self.name)
-        traced = tracing.trace(on_tensors, structs, name=self.name, source=self.source, keyed=keyed, narrow=self.narrow)
+        with noting(found.read):
+            traced = tracing.trace(
+                on_tensors, structs, name=self.name, source=self.source, keyed=keyed, narrow=self.narrow
+            )
         effects.check()
         if traced.enclosed and not self.has_warned:
             self.has_warned = True
             scope: Any = traced.recorded.scope
             tracing.warn_of_constants(self.name, self.source, traced, scope.mode.enclosed())
-        return traced
+        return traced, attributes.read(found.read, attributes.assigned())
 
 
 def _array(leaf: Any, name: str, index: int) -> Any:

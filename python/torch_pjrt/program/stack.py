@@ -14,6 +14,7 @@ import torch
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 # The folders of PyTorch and of this package.
 TORCH = os.path.dirname(torch.__file__) + os.sep
+OPTIMIZERS = (os.path.join(TORCH, "optim"), os.path.join(TORCH, "amp"))
 LIBRARIES = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 
@@ -48,3 +49,17 @@ def place_of(error: BaseException, libraries: tuple[str, ...] = LIBRARIES) -> st
     lines = traceback.extract_tb(error.__traceback__)
     own = [line for line in lines if not line.filename.startswith(libraries)]
     return f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
+
+
+def outside(error: BaseException) -> str:
+    """What to do where an optimizer, a GradScaler or an AveragedModel needs a value, for the end of the message."""
+    words = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner, name = frame.f_locals.get("self"), frame.f_code.co_name
+        is_public = name in vars(type(owner)) and not name.startswith("_")
+        if frame.f_code.co_filename.startswith(OPTIMIZERS) and is_public:
+            is_capturable = "capturable" in getattr(owner, "defaults", ())
+            cure = ", or give it capturable=True and a model on 'pjrt'" if is_capturable else ""
+            called = f"{type(owner).__name__}.{name}"
+            words = f". {called} decides in Python by a value: call it after the captured function{cure}"
+    return words
