@@ -30,7 +30,7 @@ class Captured {
   // `absent`: state whose .grad must not exist. `cleared`: state whose .grad is released after the call. `followers`:
   // for each CPU tensor that must equal a piece of state before the call, and is set to it afterwards, the index of
   // that piece. `names`: of the program's arguments. `reads_addresses`: whether the function compared memory.
-  // `parents`: how many modules with submodules it has. `readers`: those whose attributes it reads.
+  // `parents`: how many dicts of submodules and of hooks. `readers`: how many modules whose attributes it reads.
   Captured(std::shared_ptr<Program> program, std::vector<int> requires_grad, std::vector<size_t> absent,
            std::vector<size_t> cleared, std::vector<size_t> followers, int form, std::vector<std::string> names,
            bool reads_addresses, Py_ssize_t parents, Py_ssize_t readers)
@@ -50,7 +50,7 @@ class Captured {
   // `bound`: first a function to call with the arguments if they don't fit or have names (None: the result is
   // NotImplemented), then a container and a key for each piece of state. A dict or list has its key; a tensor has
   // None and is the state itself, and so has a cell; None has the index of another piece, whose .grad is the state.
-  // Followers come next, then each parent's dict of submodules with a tuple of those that it must hold, and last the
+  // Followers come next, then dicts of submodules and hooks, each with a tuple of the values that it must hold, and last the
   // dict of each module whose attributes are read, with a tuple of their names and values.
   py::object call(const Objects& bound, const py::Args<py::object>& args, const py::KWArgs<py::object>& kwargs) {
     std::vector<at::Tensor> state, followers;

@@ -174,7 +174,7 @@ def sparse_product(matrix: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
     """The product of such a matrix, by its elements."""
     indices, values, version = getattr(matrix, "made_of", (None, None, None))
     is_plain = isinstance(other, Tensor) and other.layout == torch.strided and other.dim() == 2
-    if indices is None or matrix._version != version or args or kwargs or not is_plain:
+    if indices is None or values is None or matrix._version != version or args or kwargs or not is_plain:
         return NotImplemented
     if matrix.shape[1] != other.shape[0] or values.dtype != other.dtype:
         return NotImplemented
