@@ -58,7 +58,7 @@ PACKAGES: dict[str, set[str]] = {
     "dynamo": {"errors", "program", "device", "report", "decompositions", "composite_ops", "traces"},
     "files": {"errors", "program", "capture", "dynamo", "kernels", "composite_ops", "jax"},
     "adapt": {"device", "dynamo", "program", "messages"},
-    "libraries": {"adapt", "messages"},
+    "libraries": {"adapt", "distributed", "messages"},
     "distributed": {"adapt", "capture"},
     "jax": {"errors", "program", "capture"},
     "recorded": {"capture", "program"},

@@ -34,10 +34,11 @@ def pinned() -> dict[str, str]:
 
 
 def known() -> dict[str, str]:
-    """Returns file of an adapted library -> version with which its tests run."""
+    """Returns file of an adapted library that CI installs -> version with which its tests run."""
     call = r'Library\("(\w+)", "(\w+)", "([\w-]+)"\)'
     text = (ROOT / "python/torch_pjrt/libraries/known.py").read_text()
-    return {file: pinned()[wheel] for package, file, wheel in re.findall(call, text) if package == file}
+    own = {file: wheel for package, file, wheel in re.findall(call, text) if package == file}
+    return {file: pinned()[wheel] for file, wheel in own.items() if wheel in pinned()}
 
 
 def table() -> str:

@@ -3,6 +3,7 @@
     python examples/trainers/torchtitan_llama.py                                         # one device
     torchrun --nproc-per-node 2 examples/trainers/torchtitan_llama.py                    # FSDP2
     torchrun --nproc-per-node 4 examples/trainers/torchtitan_llama.py --tensor 2         # FSDP2 and tensor parallel
+    WORLD_SIZE=2 python examples/trainers/torchtitan_llama.py --tensor 2                 # tensor parallel, one process
     python … --begin, then the others with --save                                        # the same weights in each
     … --steps 4 --save, then --steps 8 --save                                            # goes on from the checkpoint
 
@@ -57,10 +58,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("outputs"))
     asked = parser.parse_args()
 
-    os.environ.setdefault("RANK", "0")  # torchrun's variables, for one device
-    for name, value in {"LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}.items():
-        os.environ.setdefault(name, value)
-    assets = asked.folder / f"assets{os.environ['RANK']}"
+    os.environ.setdefault("LOCAL_RANK", "0")
+    if "WORLD_SIZE" not in os.environ:  # torchrun's variables, for one device
+        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    assets = asked.folder / f"assets{os.environ.get('RANK', '0')}"
     write_assets(assets)
     init_logger()
 

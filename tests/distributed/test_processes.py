@@ -81,3 +81,33 @@ def test_checkpoints_of_uneven_shards(server: fresh.Server, tmp_path: Path, in_a
 @pytest.mark.host_memory
 def test_context_parallel(server: fresh.Server) -> None:
     assert ranks.run(server, HERE / "worlds/attending.py", 2, **QUICK) == [5, 5]
+
+
+HYBRID = """
+import json
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+import torch_pjrt
+
+dist.init_process_group()
+layer = torch.nn.Linear(2, 2, bias=False).to("pjrt")
+torch.nn.init.zeros_(layer.weight)
+options = {"auto_wrap_policy": ModuleWrapPolicy({torch.nn.Linear}), "use_orig_params": True}
+model = FullyShardedDataParallel(layer, sharding_strategy=ShardingStrategy.HYBRID_SHARD, **options)
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+model(torch.full((1, 2), 1.0 + dist.get_rank(), device="pjrt")).sum().backward()
+optimizer.step()
+with FullyShardedDataParallel.summon_full_params(model):
+    print(json.dumps([torch.pjrt.device_count(), model.process_group.size(), model.weight.tolist()]))
+"""
+
+
+@pytest.mark.host_memory
+def test_hybrid_shards_of_processes_with_one_device_each(server: fresh.Server, tmp_path: Path) -> None:
+    """FSDP shards among the processes of the host, and adds up their gradients."""
+    (tmp_path / "hybrid.py").write_text(HYBRID)
+    for reported in ranks.run(server, tmp_path / "hybrid.py", 2, TORCH_PJRT_CPU_DEVICES="1", LOCAL_RANK="0"):
+        assert reported == [1, 2, [[-1.5, -1.5], [-1.5, -1.5]]]

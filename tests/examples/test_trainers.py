@@ -24,11 +24,17 @@ TORCHTITAN = (
     "torchtitan==0.3.0 torchdata torch_checkpointing datasets tyro typeguard docstring_parser spmd_types==0.2.3 "
     "einops pyarrow pandas xxhash multiprocess dill tensorboard protobuf triton"
 )
+LITGPT = "litgpt==0.5.13 jsonargparse typeshed_client docstring_parser"
+TORCHTUNE = (
+    "torchtune==0.6.1 torchao==0.13.0 torchdata datasets pyarrow pandas xxhash multiprocess dill omegaconf "
+    "antlr4-python3-runtime==4.9.3 sentencepiece tiktoken blobfile pycryptodomex lxml kagglehub kagglesdk protobuf"
+)
+ON_THE_CPU = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "TORCHDYNAMO_DISABLE": "1"}
 pytestmark = pytest.mark.host_memory
 
 
 def losses(text: str) -> list[float]:
-    return [float(each) for each in re.findall(r"\bloss:? +(\d+\.\d+)", re.sub(r"\x1b\[[\d;]*m", "", text))]
+    return [float(each) for each in re.findall(r"\bloss(?: train)?:? *(\d+\.\d+)", re.sub(r"\x1b\[[\d;]*m", "", text))]
 
 
 def under_torchrun(server: fresh.Server, script: str, size: int, *arguments: str, loads: bool = True) -> list[float]:
@@ -99,16 +105,55 @@ def installed(folder: Path, packages: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "HF_HOME": str(folder)}
 
 
+def trained(environment: dict[str, str], folder: Path, script: str, *arguments: str) -> list[float]:
+    command = [sys.executable, str(TRAINERS / f"{script}.py"), *arguments]
+    result = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return losses(result.stdout + result.stderr)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+def test_litgpt(tmp_path: Path) -> None:
+    """One device has the CPU's losses. Two processes, of which one prints its own, end with the CPU's weights."""
+    environment = installed(tmp_path / "packages", LITGPT)
+    wanted = trained(environment | ON_THE_CPU, tmp_path, "litgpt_pretrain", "small", "--out_dir=cpu")
+    assert len(wanted) == 4
+    found = trained(environment, tmp_path, "litgpt_pretrain", "small", "--out_dir=one")
+    assert found == pytest.approx(wanted, abs=2e-3)
+    trained(environment, tmp_path, "litgpt_pretrain", "small", "--devices=2", "--out_dir=two")
+    begun = torch.load(tmp_path / "cpu/begin/lit_model.pth")
+    of_cpu, of_two = (
+        torch.load(tmp_path / name / "final/lit_model.pth", map_location="cpu", weights_only=False)["model"]
+        for name in ("cpu", "two")
+    )
+    assert min((of_cpu[name] - begun[name]).abs().max() for name in of_cpu) > 5e-3
+    for name, weight in of_cpu.items():
+        torch.testing.assert_close(of_two[name], weight, rtol=0, atol=1e-3)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+def test_torchtune(tmp_path: Path) -> None:
+    environment = installed(tmp_path / "packages", TORCHTUNE)
+    wanted = trained(environment | ON_THE_CPU, tmp_path, "torchtune_lora")
+    assert len(wanted) == 4
+    assert trained(environment, tmp_path, "torchtune_lora") == pytest.approx(wanted, rel=1e-6)
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_torchtitan(tmp_path: Path) -> None:
-    """From one device's checkpoint, FSDP2 beside FSDP2 with tensor parallel, which is interrupted and resumed."""
+    """From one device's checkpoint, FSDP2 beside FSDP2 with tensor parallel, which is interrupted and resumed; and one
+    device beside tensor parallel in a world."""
     environment = installed(tmp_path / "packages", TORCHTITAN)
 
-    def run(size: int, folder: str, *arguments: str) -> list[float]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    def run(size: int, folder: str, *arguments: str, **more: str) -> list[float]:
+        command = [sys.executable]
+        if size > 1:
+            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
         command += [str(TRAINERS / "torchtitan_llama.py"), "--layers", "2", "--folder", folder, *arguments]
-        result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        result = subprocess.run(command, env=environment | more, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
         of_steps = {
             int(step): found
@@ -119,9 +164,12 @@ def test_torchtitan(tmp_path: Path) -> None:
         return [losses(of_steps[step])[0] for step in sorted(of_steps)]
 
     run(1, "split", "--begin")
-    shutil.copytree(tmp_path / "split", tmp_path / "sharded")
+    for folder in ("sharded", "alone", "world"):
+        shutil.copytree(tmp_path / "split", tmp_path / folder)
     sharded = run(2, "sharded", "--steps", "3", "--save")
     assert len(sharded) == 3
     split = run(4, "split", "--steps", "2", "--tensor", "2", "--save")
     split += run(4, "split", "--steps", "3", "--tensor", "2", "--save")
     assert split == pytest.approx(sharded, rel=1e-4)
+    alone = run(1, "alone", "--steps", "2", "--save")
+    assert run(1, "world", "--steps", "2", "--tensor", "2", "--save", WORLD_SIZE="2") == pytest.approx(alone, rel=1e-4)

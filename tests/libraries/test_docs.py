@@ -23,10 +23,12 @@ def test_the_table_is_the_tests(maker: ModuleType) -> None:
     text = maker.DOCUMENT.read_text()
     assert text == maker.written(text), "./dev python tools/libraries_table.py"
     for library in KNOWN:
-        assert library.file in maker.known()
+        assert library.file in maker.known() | maker.tried()
 
 
 def test_ci_has_each_library(maker: ModuleType) -> None:
     """Tests of a missing library would be skipped unnoticed."""
     for library in KNOWN:
+        if library.file in maker.tried():
+            continue
         assert importlib.metadata.version(library.wheel) == maker.pinned()[library.wheel]

@@ -1,6 +1,6 @@
-"""Libraries that need nothing of torch_pjrt/libraries: those that are installed.
+"""Libraries of which CI has hardly any: those that are installed.
 
-CI has hardly any. TRIED says with which versions these tests were run by hand: after a pip install,
+TRIED says with which versions these tests were run by hand: after a pip install,
 ``./dev test tests/libraries/test_others.py``.
 """
 
@@ -25,6 +25,8 @@ TRIED = {
     "timm": "1.0.31",
     "torch_geometric": "2.8.1",
     "torchmetrics": "1.9.0",
+    "torchtitan": "0.3.0",
+    "torchtune": "0.6.1",
     "torchvision": "0.29.1",
     "trl": "1.16.0",
 }
@@ -64,6 +66,35 @@ def test_peft() -> None:
     config = transformers.GPT2Config(vocab_size=11, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **size)
     network = peft.get_peft_model(transformers.GPT2LMHeadModel(config), peft.LoraConfig(r=2, target_modules=["c_attn"]))
     same_steps(network, torch.randint(11, (2, 8)))
+
+
+def test_torchtitan() -> None:
+    """Training on one device, with FSDP2 and tensor parallel under torchrun, and with tensor parallel in a world:
+    examples/trainers/torchtitan_llama.py."""
+    needed("torchtitan")
+    from torchtitan.components import loss
+
+    from torch_pjrt.distributed.rank import PerRank
+
+    assert loss.min(2, 3) == loss.min([3, 2]) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch_pjrt._C.world_size", lambda: 2)
+        assert loss.min(3, PerRank([2, 4])).values == (2, 3)
+
+
+def test_torchtune() -> None:
+    """The LoRA recipe with `device: null`, examples/trainers/torchtune_lora.py."""
+    needed("torchtune")
+    from torchtune import training, utils
+
+    device = utils.get_device()
+    assert device == torch.device("pjrt", 0)
+    assert utils.get_device("cpu").type == "cpu"
+    assert utils.get_torch_device_namespace() is torch.pjrt
+    assert training.get_distributed_backend(device.type) == "pjrt"
+    assert training.get_dtype("bf16", device) == torch.bfloat16
+    training.log_memory_stats(training.get_memory_stats(device))
+    training.cleanup_before_training()
 
 
 def test_timm() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import socket
 import warnings
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 
 from torch_pjrt import _C
 from torch_pjrt.adapt import rendezvous
+from torch_pjrt.adapt.after_import import after_import
 
 
 def _place_on_host(hosts: dict[int, str], rank: int, size: int) -> tuple[int, int]:
@@ -170,9 +172,28 @@ def _refuse_captured_ddp() -> None:
     DistributedDataParallel._pre_forward = _pre_forward
 
 
+def _count_processes_of_hosts(fsdp: Any) -> None:
+    """Shards HYBRID_SHARD among the processes of a host. PyTorch asks ``device_count()``, which is 1 in processes that
+    torchrun didn't start, and would add up no gradients."""
+    inner = fsdp._init_intra_and_inter_node_groups
+
+    @functools.wraps(inner)
+    def groups(global_process_group: Any, num_devices_per_node: int) -> Any:
+        accelerator = torch.accelerator.current_accelerator()
+        if accelerator is not None and accelerator.type == "pjrt" and torch.pjrt.get_device_properties().is_host_memory:
+            here = socket.gethostname()
+            hosts = [""] * global_process_group.size()
+            torch.distributed.all_gather_object(hosts, here, global_process_group)
+            num_devices_per_node = hosts.count(here)
+        return inner(global_process_group, num_devices_per_node)
+
+    fsdp._init_intra_and_inter_node_groups = groups
+
+
 def install() -> None:
     if torch.distributed.is_available():
         torch.distributed.Backend.register_backend("pjrt", _of_processes, extended_api=True, devices=["pjrt"])
         rendezvous.install()
         _serve_new_groups()
         _refuse_captured_ddp()
+        after_import("torch.distributed.fsdp._init_utils", _count_processes_of_hosts)

@@ -9,7 +9,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -31,7 +31,12 @@ def has_module(name: str) -> bool:
     for part in parts:
         if spec is None or spec.submodule_search_locations is None:
             return False
-        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
+        name, folders = f"{spec.name}.{part}", spec.submodule_search_locations
+        try:
+            spec = PathFinder.find_spec(name, folders)
+        except KeyError:  # a namespace package, which looks for its parent among imported modules
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [f"{folder}/{part}" for folder in folders]
     return spec is not None
 
 

@@ -26,6 +26,8 @@ KNOWN = (
     Library("lightning_fabric", "lightning", "pytorch-lightning"),
     Library("sentence_transformers", "sentence_transformers", "sentence-transformers"),
     Library("stable_baselines3", "stable_baselines3", "stable-baselines3"),
+    Library("torchtitan", "torchtitan", "torchtitan"),
+    Library("torchtune", "torchtune", "torchtune"),
 )
 
 

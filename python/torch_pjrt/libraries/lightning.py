@@ -150,8 +150,7 @@ def _connector(library: Adaptation, module: ModuleType, name: str) -> None:
     library.around(connector, "_choose_gpu_accelerator_backend", ours_first)
     library.around(connector, "_choose_strategy", on_its_device)
     library.around(module.MixedPrecision, "__init__", of_this_device)
-    if name == "_AcceleratorConnector":
-        library.around(connector, "_check_strategy_and_fallback", _as_on_a_gpu)
+    library.around(connector, "_check_strategy_and_fallback", _as_on_a_gpu)
 
 
 def _as_on_a_gpu(inner: Any) -> Any:
