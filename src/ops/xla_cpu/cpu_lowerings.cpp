@@ -137,8 +137,10 @@ std::optional<Value> summed_by_product(Emit& e, const Value& x, Dims dims) {
   if (axis == 0 || dims.empty() || dims.front() != axis || !is_summed_by_product(x, axis)) return {};
   const int64_t width = count_of({x.dims().begin() + axis, x.dims().end()});
   const Value rows = e.reshape(x, {x.type.elements() / width, width});
-  const Value sums =
-      e.dot_general(e.neg(rows), e.splat(-1, {x.element(), {width}}), {{}, {}, {1}, {0}}, x.element(), "HIGHEST");
+  constexpr int64_t kSplit = 1 << 20;  // elements
+  const bool splits = x.type.elements() >= kSplit;
+  const Value vector = e.splat(splits ? -1 : 1, {x.element(), {width}});
+  const Value sums = e.dot_general(splits ? e.neg(rows) : rows, vector, {{}, {}, {1}, {0}}, x.element(), "HIGHEST");
   return e.reshape(sums, {x.dims().begin(), x.dims().begin() + axis});
 }
 

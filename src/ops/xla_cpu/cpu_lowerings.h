@@ -64,10 +64,10 @@ class CpuLowerings final : public BackendLowerings {
   Expression angle_of(const Expression& y, const Expression& x) const override;
 };
 
-// Returns whether the sums of rows, which begin at `axis`, are the product of the negated rows with a vector of -1.
-// XLA:CPU vectorizes it, and fuses it with what computes the rows. It takes a third of the time of a kernel of
-// PyTorch, for which such rows are stored first. XLA:CPU runs a product that is fused with nothing, such as a negation,
-// on one thread.
+// Returns whether the sums of rows, which begin at `axis`, are the product of the rows with a vector of ones. XLA:CPU
+// vectorizes it, and fuses it with what computes the rows. It takes a third of the time of a kernel of PyTorch, for
+// which such rows are stored first. XLA:CPU runs a product that is fused with nothing on one thread, so many rows are
+// negated, and the vector is of -1.
 bool is_summed_by_product(const Value& x, int64_t axis);
 
 // Returns whether x has a fast formula: only float32 has any.
