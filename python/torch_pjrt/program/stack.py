@@ -52,7 +52,7 @@ def place_of(error: BaseException, libraries: tuple[str, ...] = LIBRARIES) -> st
 
 
 def outside(error: BaseException) -> str:
-    """What to do where an optimizer, a GradScaler or an AveragedModel needs a value, for the end of the message."""
+    """Returns what to do where an optimizer, a GradScaler or an AveragedModel needs a value, to end the message."""
     words = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner, name = frame.f_locals.get("self"), frame.f_code.co_name
