@@ -1,21 +1,21 @@
-"""Costs of compiling graphs, and of recording and interpreting steps, against the predictions of
-src/engine/tier/cost.cpp.
+"""Measures the prices by which interpreted graphs buy their compiles (Note [Costs], src/engine/tier/policy.h),
+reports how far predicted compiles are off, and writes them to bench/out/prices_<instruction set>.inc.
 
-The graphs are those of every network of models/ at its small size, forward and training, of the loops of loops.py, and
-single graphs below. Times are of the processor, because other work affects wall time. The time of a step, including
-recording, is the minimum of several; compile time is the sum over all graphs.
-
-Only the ratios between predictions are judged, so a machine that is slower in everything, or whose caches others use,
-gives the same result. The common factor of all measurements is reported, and the deviations from it are judged.
+Chains of small, large and many tensors give the prices of calls, bytes and tensors: each runs interpreted and as a
+program. Prices of a compile are fitted to the compiles of every network of models/ at its small size, forward and
+training, of the loops of loops.py, and of single graphs below. Times are of the processor, because other work affects
+wall time.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 from tiers.loops import LOOPS, Step, training
@@ -28,8 +28,7 @@ from models.catalogue import CATALOGUE, Case, case
 from models.resnet import resnet18
 from torch_pjrt import _C
 
-STEPS = 6  # the first two include one-time work
-MEDIAN, NINE_OF_TEN = 1.3, 2.0
+MEDIAN, NINE_OF_TEN = 1.5, 3.0
 
 
 def synced(graph: Callable[[], list[torch.Tensor]]) -> Step:
@@ -125,43 +124,93 @@ def all_of_them() -> Iterator[tuple[str, Callable[[], Step]]]:
         yield f"{name}, training", lambda name=name: learning(name)
 
 
-def logged(step: Step) -> tuple[float, list[dict]]:
-    """Returns processor seconds of one step, and the core's log of its graphs."""
-    torch_pjrt.sync()
-    torch.pjrt.synchronize()
-    start = time.process_time()
-    step()
-    torch_pjrt.sync()
-    spent = time.process_time() - start
-    return spent, [entry for entry in _C.take_log() if "predicted" in entry]
+def best(run: Callable[[], object], *, times: int = 60) -> float:
+    """Returns the least processor time of a run, in ns."""
+    taken = []
+    for _ in range(times):
+        start = time.process_time_ns()
+        run()
+        torch.pjrt.synchronize()
+        taken.append(time.process_time_ns() - start)
+    return min(taken[2:])
 
 
-def predicted(entries: list[dict], *parts: str) -> float:
-    return sum(entry["predicted"][part] for entry in entries for part in parts) * 1e-9
+def saved(make: Callable[[], Step]) -> float:
+    """Returns the ns by which a program's run is faster than an interpreted one."""
+    times = []
+    for policy in ("never", "first"):
+        _C.set_compile_policy(policy)
+        times.append(best(make()))
+    return times[0] - times[1]
 
 
-def step_interpreted(make: Callable[[], Step]) -> tuple[float, float]:
-    _C.set_compile_policy("never")
-    step = make()
-    steps = [logged(step) for _ in range(STEPS)][2:]
-    spent, entries = min(steps, key=lambda one: one[0])
-    return predicted(entries, "record", "calls"), spent
+def alternating(x: torch.Tensor, times: int = 100) -> torch.Tensor:
+    for i in range(times):
+        x = (x + 1.5, x * 0.5, x.neg(), x.relu())[i * i % 7 % 4]  # prevents a loop with a period
+    return x
 
 
-def compiles(make: Callable[[], Step]) -> tuple[float, float]:
-    """Returns the predicted and the measured compile time of all graphs of three steps."""
+def joined(count: int) -> Step:
+    all_of_them = [torch.rand(8).to("pjrt") for _ in range(count + 1)]
+    return synced(lambda: [functools.reduce(torch.maximum, all_of_them)])
+
+
+def added(count: int) -> Step:
+    lists = [[torch.rand(4).to("pjrt") for _ in range(count)] for _ in range(2)]
+    return synced(lambda: [*torch._foreach_add(*lists)])
+
+
+def rents() -> dict[str, float]:
+    """Returns the prices of interpreted runs, and of a program's run."""
+    large = 1 << 20
+    few, many = (saved(lambda n=n: on((8,), lambda x: alternating(x, n))) for n in (10, 100))
+    call = (many - few) / 90
+    byte = (saved(lambda: on((large,), alternating)) - many) / 100 / (2 * 4 * large)
+    argument = max(0.0, call - (saved(lambda: joined(101)) - saved(lambda: joined(1))) / 100)
+    tensor = (saved(lambda: added(101)) - saved(lambda: added(1))) / 100 + 3 * argument  # two operands and a result
+    return {
+        "call": call, "tensor": max(0.0, tensor), "byte": byte,
+        "launch": max(0.0, 10 * call - 2 * argument - few), "argument": argument,
+    }  # fmt: skip
+
+
+def compiles(make: Callable[[], Step]) -> tuple[list[float], float]:
+    """Returns how many graphs, distinct ops and repeated ops three steps have, and the ns that XLA takes for them."""
     _C.set_compile_policy("first")
     step = make()
-    made = [entry for _ in range(3) for entry in logged(step)[1] if "compile_cpu_seconds" in entry]
-    return predicted(made, "compile"), sum(entry["compile_cpu_seconds"] for entry in made)
+    _C.take_log()
+    for _ in range(3):
+        step()
+        torch_pjrt.sync()
+    made = [entry for entry in _C.take_log() if "compile_cpu_seconds" in entry and "work" in entry]
+    work = [entry["work"] for entry in made]
+    counts = [float(len(made)), sum(w["ops"] for w in work), sum(w["repeated"] for w in work)]
+    return counts, 1e9 * sum(entry["compile_cpu_seconds"] for entry in made)
 
 
-def summary(what: str, factors: list[float], common: float) -> list[Result]:
-    """Returns by which factor predictions are off, in either direction: for the median, and the 90th percentile."""
-    off = sorted(max(f / common, common / f) for f in factors)
+def fitted(rows: list[tuple[list[float], float]]) -> list[float]:
+    """Returns positive prices of the counts with the least squares of logarithmic errors."""
+    counts = torch.tensor([row for row, _ in rows], dtype=torch.float64)
+    taken = torch.tensor([ns for _, ns in rows], dtype=torch.float64)
+    prices = torch.full((counts.shape[1],), 15.0, dtype=torch.float64, requires_grad=True)  # logarithms
+    fit = torch.optim.LBFGS([prices], max_iter=200, line_search_fn="strong_wolfe")
+
+    def error() -> torch.Tensor:
+        fit.zero_grad()
+        off = ((counts @ prices.exp()).log() - taken.log()).square().mean()
+        off.backward()
+        return off
+
+    fit.step(error)
+    return prices.detach().exp().tolist()
+
+
+def summary(off: list[float]) -> list[Result]:
+    """Returns by which factor compiles are off, in either direction: for the median, and the 90th percentile."""
+    off = sorted(max(f, 1 / f) for f in off)
     of_ten = off[min(len(off) - 1, int(0.9 * len(off)))]
     return [
-        Result(f"{what}: {which} of {len(off)}", value, target, value, target, unit="times off", against="allowed")
+        Result(f"compile: {which} of {len(off)}", value, target, value, target, unit="times off", against="allowed")
         for which, value, target in (
             ("the median", statistics.median(off), MEDIAN),
             ("nine of ten", of_ten, NINE_OF_TEN),
@@ -171,30 +220,33 @@ def summary(what: str, factors: list[float], common: float) -> list[Result]:
 
 def measure() -> list[Result]:
     results: list[Result] = []
-    factors: dict[str, list[float]] = {"compile": [], "an interpreted step": []}
+    rows: dict[str, tuple[list[float], float]] = {}
     before = os.environ.get("TORCH_PJRT_COMPILE", "auto")
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the predictions are for one processor
+    torch.set_num_threads(1)  # the prices are for one processor
+    prices = rents()
     _C.start_log()
     try:
         for name, make in all_of_them():
-            for what, measured in (("an interpreted step", step_interpreted), ("compile", compiles)):
-                torch.manual_seed(0)
-                said, took = measured(make)
-                gc.collect()
-                if not took:  # an earlier graph compiled the same programs
-                    continue
-                factors[what].append(said / took)
-                results.append(Result(f"{name}: {what}", said, took, said / took, None, against="measured"))
+            torch.manual_seed(0)
+            counts, took = compiles(make)
+            gc.collect()
+            if took:  # otherwise an earlier graph compiled the same programs
+                rows[name] = counts, took
     finally:
         _C.stop_log()
         _C.set_compile_policy(before)
         torch.set_num_threads(threads)
-    common = statistics.median(factor for of_one in factors.values() for factor in of_one)
-    slower = 1 / common
-    results.append(
-        Result("this machine, now, beside the table's", slower, 1, slower, None, unit="times as slow", against="table")
-    )
-    for what, off in factors.items():
-        results += summary(what, off, common)
-    return results
+    of_compile = fitted([*rows.values()])
+    prices |= zip(("graph", "op", "repeated_op"), of_compile, strict=True)
+    prices |= {"copy": 10_000, "copied_byte": 1}  # PCIe, not measured here
+    text = "".join(f"    .{name} = {price:.4g},\n" for name, price in prices.items())
+    sets = torch.backends.cpu.get_cpu_capability().lower()
+    (Path(__file__).parents[1] / "out" / f"prices_{sets}.inc").write_text(text)
+    factors = []
+    for name, (counts, took) in rows.items():
+        said = sum(count * price for count, price in zip(counts, of_compile, strict=True))
+        factors.append(said / took)
+        results.append(Result(f"{name}: compile", said * 1e-9, took * 1e-9, said / took, None, against="measured"))
+    results += [Result(f"price: {name}", price, 1, price, None, unit="ns") for name, price in prices.items()]
+    return results + summary(factors)

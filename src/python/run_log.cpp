@@ -52,9 +52,10 @@ py::dict to_python(const engine::GraphRun& run) {
                  "results"_a = run.results, "argument_bytes"_a = run.argument_bytes,
                  "result_bytes"_a = run.result_bytes, "copied_bytes"_a = run.copied_bytes,
                  "execute_seconds"_a = run.execute_seconds, "interpreted"_a = run.interpreted);
-  if (run.predicted) {
-    entry["predicted"] = py::dict("compile"_a = run.predicted->compile, "record"_a = run.predicted->record,
-                                  "calls"_a = run.predicted->calls, "program"_a = run.predicted->program);
+  if (run.work) {
+    const engine::Work& work = *run.work;
+    entry["work"] = py::dict("calls"_a = work.calls, "tensors"_a = work.tensors, "bytes"_a = work.bytes,
+                             "arguments"_a = work.arguments, "ops"_a = work.ops, "repeated"_a = work.repeated);
     entry["cpu_seconds"] = run.cpu_seconds;
   }
   if (run.making) {

@@ -125,7 +125,7 @@ def _collect() -> None:
 def _run(raw: dict[str, Any]) -> GraphRun:
     description, other = raw.pop("description", None), raw.pop("resembles", None)
     from_disk = raw.pop("from_disk", None)
-    for of_bench in ("predicted", "cpu_seconds", "compile_cpu_seconds"):  # bench/tiers/costs.py
+    for of_bench in ("work", "cpu_seconds", "compile_cpu_seconds"):  # bench/tiers/costs.py
         raw.pop(of_bench, None)
     source = "memory" if from_disk is None else "disk" if from_disk else "compiled"
     if raw["interpreted"]:

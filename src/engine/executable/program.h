@@ -40,7 +40,6 @@ struct Program {
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
   std::string interpreted;                       // interpreted graphs: how many such runs there are, for explain()
-  int64_t predicted_ns = 0;                      // one run with its recording (Note [Tiers]); 0: unknown
   AssertionList assertions;                      // null: none
   std::shared_ptr<const Sources> sources;        // of its results; null for interpreted graphs
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, implementation) -> count

@@ -36,7 +36,7 @@ void RunLog::made(const Program& program, Making making) {
 }
 
 void RunLog::ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns,
-                 int64_t copied_bytes, std::optional<Cost> predicted, int64_t cpu_ns) {
+                 int64_t copied_bytes, std::optional<Work> work, int64_t cpu_ns) {
   const graph::DecodedGraph decoded = graph::decode_fingerprint(program.fingerprint);
   GraphRun run;
   run.when = now();
@@ -51,7 +51,7 @@ void RunLog::ran(const Program& program, const char* cause, device::Location whe
   run.copied_bytes = copied_bytes;
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;
   run.interpreted = program.interpreted;
-  run.predicted = predicted;
+  run.work = work;
   run.cpu_seconds = static_cast<double>(cpu_ns) * 1e-9;
   std::lock_guard guard(lock_);
   if (const auto it = making_.find(program.serial); it != making_.end()) {

@@ -83,12 +83,12 @@ struct GraphRun {
   device::Location where;
   size_t nodes = 0, arguments = 0, results = 0;
   int64_t argument_bytes = 0, result_bytes = 0;
-  int64_t copied_bytes = 0;       // arguments and results copied between host and device
-  double execute_seconds = 0;     // inside the call of execute
-  std::string interpreted;        // Program::interpreted
-  std::optional<Cost> predicted;  // for the recorded graph
-  double cpu_seconds = 0;         // the process's CPU time during the run, if interpreted
-  std::optional<Making> making;   // empty: the program was in memory
+  int64_t copied_bytes = 0;      // arguments and results copied between host and device
+  double execute_seconds = 0;    // inside the call of execute
+  std::string interpreted;       // Program::interpreted
+  std::optional<Work> work;      // of the recorded graph
+  double cpu_seconds = 0;        // the process's CPU time during the run, if interpreted
+  std::optional<Making> making;  // empty: the program was in memory
 };
 
 struct HostCall {
@@ -108,7 +108,7 @@ class RunLog {
   // Call the next two only while is_on().
   void made(const Program& program, Making making);
   void ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns,
-           int64_t copied_bytes = 0, std::optional<Cost> predicted = std::nullopt, int64_t cpu_ns = 0);
+           int64_t copied_bytes = 0, std::optional<Work> work = std::nullopt, int64_t cpu_ns = 0);
   void ran_on_host(const std::string& op, const char* reason);
   // Returns all entries since the last call.
   std::vector<LogEntry> take();

@@ -130,6 +130,7 @@ bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall in
   for (const uint32_t index : inner_call.scalars) mine.push_back(scalars[index]);
   if (!find_lowering(*inner_call.signature, mine, target, reason)) return false;
   outer.lowering_holds_scalars |= inner_call.signature->lowering_holds_scalars;
+  lowering.ops += lowering_of(*inner_call.signature).ops;
   lowering.inner_calls.push_back(std::move(inner_call));
   return true;
 }
@@ -334,14 +335,15 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<ScalarValue> scalar
   if (is_own_kernel(signature, target)) {
     lowering->by_aten = true;
     signature.lowering = lowering;
-    if (try_emit(signature, scalars, target, why)) return true;
+    if (try_emit(signature, scalars, target, why, lowering->ops)) return true;
     lowering->by_aten = false;
   }
   lowering->rule = ops::RuleTable::instance().find(signature.name);
   if (lowering->rule) {
     signature.lowering = lowering;
-    if (try_emit(signature, scalars, target, why)) {
+    if (try_emit(signature, scalars, target, why, lowering->ops)) {
       lowering->by_aten = is_better_by_aten(signature, target);
+      if (lowering->by_aten) lowering->ops = 1;
       return true;
     }
     lowering->rule = nullptr;
@@ -356,7 +358,7 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<ScalarValue> scalar
   if (lower_by_decomposition(*lowering, signature, scalars, second)) {
     signature.lowering = lowering;
     signature.lowering_holds_scalars = !scalars.empty();
-    if (try_emit(signature, scalars, target, second)) {
+    if (try_emit(signature, scalars, target, second, lowering->ops)) {
       lowering->by_aten = is_better_by_aten(signature, target) && is_implemented(signature, scalars);
       return true;
     }
@@ -367,7 +369,7 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<ScalarValue> scalar
     lowering->by_aten = true;
     signature.lowering = lowering;
     std::string third;
-    if (try_emit(signature, scalars, target, third)) return true;
+    if (try_emit(signature, scalars, target, third, lowering->ops)) return true;
   }
   signature.lowering = nullptr;
   signature.lowering_holds_scalars = false;

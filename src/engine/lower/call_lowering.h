@@ -50,6 +50,7 @@ struct CallLowering {
   // A function given as StableHLO (engine/lower/foreign_module.h): its name and the text that contains it.
   std::string function, functions;
   bool by_aten = false;  // a PyTorch CPU kernel (engine/lower/emit_call.h)
+  int64_t ops = 1;       // StableHLO ops that it emits
 };
 
 // Finds a lowering, tries it for `target`, and stores it in signature.lowering. Returns false with the reason if there

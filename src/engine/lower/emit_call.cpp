@@ -305,11 +305,13 @@ bool requires_of_data(const Signature& signature, c10::ArrayRef<ScalarValue> sca
   return true;
 }
 
-bool try_emit(const Signature& signature, c10::ArrayRef<ScalarValue> scalars, ops::Target target, std::string& reason) {
+bool try_emit(const Signature& signature, c10::ArrayRef<ScalarValue> scalars, ops::Target target, std::string& reason,
+              int64_t& ops) {
   try {
     Emit e("asked", target);
     e.without_text();
     (void)e.finish(emit_alone(e, signature, scalars));
+    ops = e.size();
     return true;
   } catch (const ops::Unsupported& error) {
     reason = error.what();

@@ -41,9 +41,9 @@ std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::S
 bool requires_of_data(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars);
 
 // Returns true if the call can be emitted. Otherwise sets the reason: a rule threw Unsupported or emitted ops of wrong
-// types. Wrong types throw InternalError in strict mode.
+// types. Wrong types throw InternalError in strict mode. Sets `ops` to the number of ops if it can be emitted.
 bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars, ops::Target target,
-              std::string& reason);
+              std::string& reason, int64_t& ops);
 
 // Python turns an InternalError of a rule into another exception. The first function forgets this thread's last
 // InternalError, the second throws it again if one occurred since.

@@ -100,7 +100,6 @@ LazyEngine::Chosen LazyEngine::interpreted_or_compiled(const graph::Walk& walk) 
     program = session_.programs.finish(walk, *pending);
   }
   if (!program) program = session_.programs.compile(walk);
-  program->predicted_ns = graph.cost.record + graph.cost.program;
   if (!graph.amortized) session_.set_amortized(identity(walk));
   graph.amortized = true;
   return {program, nullptr};

@@ -148,7 +148,6 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
   session_.programs.report_program(walk);
-  if (program) profiles_.pass(program->predicted_ns);
   Chosen chosen;
   if (!program) {
     if (may_interpret(walk, is_part)) chosen = interpreted_or_compiled(walk);
@@ -158,7 +157,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   const int64_t before = session_.metrics.execute_ns;
   const bool logs = session_.run_log.is_on();
   const int64_t cpu = logs ? process_cpu_ns() : 0;
-  const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, interpret_by())) : std::nullopt;
+  const std::optional<Work> work = logs ? std::optional(work_of(walk, interpret_by())) : std::nullopt;
   uint64_t copied = 0;
   const std::optional<uint64_t> interpreted = chosen.calls ? run_calls(walk, *chosen.calls) : std::nullopt;
   if (interpreted) {
@@ -169,7 +168,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
     settle(walk, *program, sync.launch);
   }
   if (logs) {
-    session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before, copied, predicted,
+    session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before, copied, work,
                          process_cpu_ns() - cpu);
   }
 }

@@ -15,6 +15,7 @@ namespace tpjrt::engine {
 namespace {
 
 constexpr size_t kMostGraphs = size_t{1} << 16;
+constexpr int64_t kBegins = 4;  // a background compile begins when this part of its price is paid
 
 std::atomic<CompilePolicy>& policy() {
   static std::atomic<CompilePolicy> value{[] {
@@ -49,22 +50,14 @@ bool GraphProfiles::overlaps() const {
   return processors_ > 1;
 }
 
-int64_t GraphProfiles::share(const GraphProfile& graph) const {
-  return overlaps() ? graph.cost.compile / 4 : graph.cost.compile;
-}
-
 std::string GraphProfiles::description(const GraphProfile& graph) const {
-  const Cost& cost = graph.cost;
-  const int64_t gain = cost.calls - cost.program, step = cost.record + cost.calls;
-  const auto times = [](int64_t whole, int64_t part) { return std::max<int64_t>(0, (whole + part - 1) / part); };
-  std::string of;
-  if (graph.due != 0) {
-    of = std::to_string(graph.executions + times(graph.due - now_, step));
-  } else if (gain > 0) {
-    const int64_t waits = overlaps() ? times(std::max(now_, free_at_) - now_ + cost.compile, step) : 0;
-    of = std::to_string(graph.executions + times(share(graph) - graph.accrued - gain, gain) + waits);
+  const int64_t rent = graph.cost.rent;
+  std::string text = std::to_string(graph.executions);
+  if (rent > 0) {
+    const int64_t left = std::max<int64_t>(0, graph.cost.compile - graph.paid);
+    text += " of " + std::to_string(graph.executions + std::max<int64_t>(0, (left + rent - 1) / rent - 1));
   }
-  return std::to_string(graph.executions) + (of.empty() ? "" : " of " + of) + " interpreted";
+  return text + " interpreted";
 }
 
 std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& walk, InterpretBy by) {
@@ -75,28 +68,20 @@ std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& 
   std::shared_ptr<GraphProfile>& graph = graphs_[walk.hash];
   if (!graph) {
     graph = std::make_shared<GraphProfile>();
-    graph->cost = predicted_cost(walk, by);
+    graph->cost = predicted_cost(work_of(walk, by), prices_of(by));
   }
   ++graph->executions;
   return graph;
 }
 
-GraphProfiles::TierDecision GraphProfiles::decide(GraphProfile& graph) {
-  const Cost& cost = graph.cost;
-  const int64_t accrued = graph.accrued + std::max<int64_t>(0, cost.calls - cost.program);
-  TierDecision decision = TierDecision::kInterpret;
-  if (compile_policy() == CompilePolicy::kNever || stays_in_one_tier()) {
-    decision = TierDecision::kInterpret;
-  } else if (graph.amortized || (graph.due != 0 ? now_ >= graph.due : accrued >= cost.compile)) {
-    decision = TierDecision::kProgram;
-  } else if (graph.due == 0 && graph.executions > 1 && accrued >= share(graph)) {
-    decision = TierDecision::kInterpretAndCompile;
-    graph.due = free_at_ = std::max(now_, free_at_) + cost.compile;
-  }
-  const bool interpreted = decision != TierDecision::kProgram;
-  if (interpreted) graph.accrued = accrued;
-  now_ += cost.record + (interpreted ? cost.calls : cost.program);
-  return decision;
+GraphProfiles::TierDecision GraphProfiles::decide(GraphProfile& graph) const {
+  const bool stays = compile_policy() == CompilePolicy::kNever || stays_in_one_tier();
+  if (!stays && (graph.amortized || graph.paid + graph.cost.rent >= graph.cost.compile)) return TierDecision::kProgram;
+  graph.paid += graph.cost.rent;
+  const bool begins = !stays && !graph.begun && graph.executions > 1 && graph.paid >= graph.cost.compile / kBegins;
+  if (!begins || !overlaps()) return TierDecision::kInterpret;
+  graph.begun = true;
+  return TierDecision::kInterpretAndCompile;
 }
 
 }  // namespace tpjrt::engine

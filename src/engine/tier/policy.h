@@ -1,16 +1,14 @@
 // Decides when a graph is compiled.
 //
 // Note [Tiers]: a graph that occurs for the first time may never recur, and compiling it costs thousands of times as
-// much as running it. So it is interpreted (tier 0) until its compile is amortized: until its program would have saved,
-// over all interpreted runs, what the compile costs, by predicted costs (Note [Costs]). From then on its program runs
-// (tier 1). A graph whose program would save nothing is never compiled. A loop that is recorded as one graph counts
-// once for each iteration (Note [Loop rerolling]), so it may be amortized within one run.
+// much as running it. So it is interpreted (tier 0), which costs rent: what a program would not have cost (Note
+// [Costs]). When the rent of a graph's runs reaches the price of its compile, the program is bought, and it runs from
+// then on (tier 1). The loss is bounded by the compile's cost, both against compiling everything first and against
+// compiling nothing. A loop that is recorded as one graph pays for each iteration (Note [Loop rerolling]), so it may buy
+// within one run.
 //
-// With a second processor, the compile runs in the background (background.h), and only waits cost time. So it begins
-// when a quarter of its cost is saved. The program takes over after steps of as much predicted time as the compile
-// needs, including their recording and the runs of other graphs, behind compiles that began earlier. A single processor
-// would only be shared: there the compile begins when its full cost is saved, and the step waits for it. Either way the
-// loss is bounded by the compile's cost, both against compiling everything first and against compiling nothing.
+// With a second processor, the compile begins in the background (background.h) when a quarter of its price is paid.
+// The program takes over at the same run on any number of processors. On one, or if it isn't there yet, that run waits.
 //
 // If the device computes in host memory, PyTorch's CPU kernels run the ops (engine/run/interpret.h); on a GPU that
 // PyTorch supports, its CUDA kernels do (Note [Interpreter tier on CUDA]). Another device with its own memory would
@@ -19,8 +17,8 @@
 // mode.
 //
 // The tier depends on the graphs and on how often each was executed, never on time: a script gives the same bits each
-// time on the same number of processors. A graph that an earlier process has amortized is compiled immediately, because
-// its program is on disk. Under torch.use_deterministic_algorithms no graph changes its tier (stays_in_one_tier()).
+// time. A graph that an earlier process has amortized is compiled immediately, because its program is on disk. Under
+// torch.use_deterministic_algorithms no graph changes its tier (stays_in_one_tier()).
 #pragma once
 
 #include <cstdint>
@@ -32,30 +30,44 @@
 
 namespace tpjrt::engine {
 
-// The predicted cost of compiling, recording and running a graph. Predictions depend on calls and shapes alone and
-// never on measurements, so that a script takes the same decisions in every run.
-//
-// Note [Costs]: each call is of one kind, by its name, and each kind is a row of one table (cost.cpp). A row has XLA's
-// compile time for such a call, and the time of a run by PyTorch's kernel and within a program, as a constant and a
-// cost for each element. Products, convolutions and attention also have a cost for each multiplication. Views cost next
-// to nothing. A call on lists counts as one call for each tensor, and a recurrent layer as one for each step. XLA
-// compiles repeated calls in a fraction of the time, and the backward of windows, rows or indices takes it several
-// times its forward. The sums are within 1.3 of measured times for the median graph and within 2 for nine of ten, apart
-// from the overall speed of the machine: `./dev bench costs`.
+// Note [Costs]: a decision by measured times would differ from run to run. So what a compile and an interpreted run cost
+// is predicted from what the graph consists of, by prices that have a physical meaning. XLA's time goes by the
+// StableHLO ops that the calls' rules emit, and is less for a call that occurs again. A program saves the overhead of
+// calls, and the memory traffic of pointwise calls, which XLA fuses; it pays for its start and its arguments. It saves
+// nothing of products, convolutions and sorts: both tiers spend the same time there. The prices are data: a file for
+// each instruction set and one for CUDA (prices_*.inc). `./dev bench costs` measures them and reports the errors.
 
-// Nanoseconds on one processor.
+// Counts what in a graph costs time.
+struct Work {
+  double calls = 0;               // except for views and memory
+  double tensors = 0;             // of calls on lists
+  double bytes = 0;               // that pointwise calls read and write
+  double arguments = 0;           // and results
+  double ops = 0;                 // StableHLO ops of distinct calls
+  double repeated = 0;            // of further equal calls
+  double copies = 0, copied = 0;  // InterpretBy::kCopies: buffers and bytes
+};
+
+// Nanoseconds of one processor for each.
+struct Prices {
+  double call, tensor, byte;      // interpreted
+  double launch, argument;        // of a program's run
+  double graph, op, repeated_op;  // of its compile
+  double copy, copied_byte;       // between the host and a device
+};
+
 struct Cost {
-  int64_t compile = 0;  // the whole graph
-  int64_t record = 0;   // its calls and the Python code around them
-  int64_t calls = 0;    // one interpreted run, by PyTorch's kernels or by existing programs
-  int64_t program = 0;  // one run of its program
+  int64_t compile = 0;
+  int64_t rent = 0;  // of one interpreted run
 };
 
 // How the interpreter tier executes ops (Note [Tiers]): by PyTorch's CPU kernels in place, by its CUDA kernels, or by
 // its CPU kernels on copies of the values that the graph reads.
 enum class InterpretBy : uint8_t { kKernels, kCudaKernels, kCopies };
 
-Cost predicted_cost(const graph::Walk& walk, InterpretBy by);
+Work work_of(const graph::Walk& walk, InterpretBy by);
+const Prices& prices_of(InterpretBy by);
+Cost predicted_cost(const Work& work, const Prices& price);
 
 // Returns true for ops on a few integers (positions, lengths, masks, the tokens so far). The host's kernels compute
 // them in next to no time, whatever the device, and loops make them in ever new shapes.
@@ -85,8 +97,8 @@ struct GraphProfile {
   Cost cost;
   uint64_t number = 0;  // its number, like a program's serial
   uint32_t executions = 0;
-  int64_t accrued = 0;                      // time that a program would have saved over its interpreted runs
-  int64_t due = 0;                          // when its compile should be done; 0: it hasn't begun
+  int64_t paid = 0;                         // rent of its interpreted runs
+  bool begun = false;                       // its compile
   bool amortized = false;                   // amortized, maybe by an earlier process
   std::shared_ptr<PendingCompile> pending;  // its pending compile, once begun
   std::shared_ptr<const CallsPlan> plan;    // plan of interpreted runs, from the second on
@@ -100,22 +112,16 @@ class GraphProfiles {
   // Counts one more execution. For a new graph, `executions` is 1 afterwards.
   std::shared_ptr<GraphProfile> count_execution(const graph::Walk& walk, InterpretBy by);
   enum class TierDecision : uint8_t { kInterpret, kInterpretAndCompile, kProgram };
-  // Decides how this run is executed, and counts its cost. kInterpretAndCompile: interpreted, while its compile begins.
-  TierDecision decide(GraphProfile& graph);
-  // Counts the run of a program with this predicted time, recording included.
-  void pass(int64_t predicted) { now_ += predicted; }
+  // Decides how this run is executed, and counts its rent. kInterpretAndCompile: interpreted, while its compile begins.
+  TierDecision decide(GraphProfile& graph) const;
   // Returns a text for explain(), "3 of 120 interpreted".
   std::string description(const GraphProfile& graph) const;
 
  private:
-  // Returns the time to be saved before the compile begins.
-  int64_t share(const GraphProfile& graph) const;
   // Returns true if compiles run in parallel with the program.
   bool overlaps() const;
 
   mutable int processors_;
-  int64_t now_ = 0;                                                     // predicted time of all runs so far
-  int64_t free_at_ = 0;                                                 // when the compiles begun so far should be done
   std::unordered_map<uint64_t, std::shared_ptr<GraphProfile>> graphs_;  // by hash
 };
 

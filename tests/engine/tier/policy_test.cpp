@@ -34,6 +34,10 @@ bool takes_calls(GraphProfiles& graphs, const Tensor& tensor) {
   return decide(graphs, tensor) != TierDecision::kProgram;
 }
 
+Cost cost_of(const Tensor& tensor, InterpretBy by = InterpretBy::kKernels) {
+  return predicted_cost(work_of(walked(tensor), by), prices_of(by));
+}
+
 // Runs the graph until its program takes over. Returns the number of runs, and the run in which the compile began (0:
 // none).
 std::pair<int64_t, int64_t> runs(GraphProfiles& graphs, const Tensor& tensor) {
@@ -49,64 +53,32 @@ std::pair<int64_t, int64_t> runs(GraphProfiles& graphs, const Tensor& tensor) {
   }
 }
 
-Tensor pair() { return chain({"tier a", "tier b"}, {1 << 16}); }
-Tensor reversed_pair() { return chain({"tier b", "tier a"}, {1 << 16}); }
+Tensor alternating(const std::string& first, const std::string& second) {
+  std::vector<std::string> calls;
+  for (int i = 0; i < 10; ++i) calls.insert(calls.end(), {first, second});
+  return chain(calls);
+}
+Tensor pair() { return alternating("tier a", "tier b"); }
+Tensor reversed_pair() { return alternating("tier b", "tier a"); }
 
-TEST(Tiers, OneProcessorCompilesWhatWouldHavePaid) {
+TEST(Tiers, AProgramIsBoughtWhenItsPriceIsPaid) {
   GraphProfiles graphs(1);
-  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
+  const Cost cost = cost_of(pair());
   const auto [count, begun] = runs(graphs, pair());
   EXPECT_GT(count, 1);
   EXPECT_EQ(begun, 0);
-  EXPECT_LT(count * (cost.calls - cost.program), cost.compile);
-  EXPECT_GE((count + 1) * (cost.calls - cost.program), cost.compile);
+  EXPECT_LT(count * cost.rent, cost.compile);
+  EXPECT_GE((count + 1) * cost.rent, cost.compile);
   EXPECT_FALSE(takes_calls(graphs, pair())) << "once amortized, always";
 }
 
-TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {
-  GraphProfiles graphs(2);
-  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
-  const auto [count, begun] = runs(graphs, pair());
-  EXPECT_LT((begun - 1) * (cost.calls - cost.program), cost.compile / 4);
-  EXPECT_GE(begun * (cost.calls - cost.program), cost.compile / 4);
-  EXPECT_LT((count - begun) * (cost.record + cost.calls), cost.compile);
-  EXPECT_GE((count - begun + 1) * (cost.record + cost.calls), cost.compile);
-}
-
-TEST(Tiers, ProgramsThatRunMeanwhileCount) {
-  GraphProfiles graphs(2);
-  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
-  while (decide(graphs, pair()) != TierDecision::kInterpretAndCompile) continue;
-  EXPECT_TRUE(takes_calls(graphs, pair()));
-  graphs.pass(cost.compile);
-  EXPECT_FALSE(takes_calls(graphs, pair()));
-}
-
-TEST(Tiers, CompilesStandInARow) {
-  GraphProfiles graphs(2);
-  const Cost cost = predicted_cost(walked(pair()), InterpretBy::kKernels);
-  while (decide(graphs, pair()) != TierDecision::kInterpretAndCompile) continue;
-  while (decide(graphs, reversed_pair()) != TierDecision::kInterpretAndCompile) continue;
-  graphs.pass(cost.compile);
-  EXPECT_FALSE(takes_calls(graphs, pair()));
-  EXPECT_TRUE(takes_calls(graphs, reversed_pair()));
-  graphs.pass(cost.compile);
-  EXPECT_FALSE(takes_calls(graphs, reversed_pair()));
-}
-
-TEST(Tiers, WhatNoProgramWouldSaveIsNeverCompiled) {
-  GraphProfiles graphs(2);
-  const graph::TypePtr image = f32({4, 64, 56, 56}), weight = f32({64, 64, 3, 3});
-  Value x = leaf(image);
-  for (int i = 0; i < 4; ++i) x = call("aten::convolution", {x, leaf(weight)});
-  const Tensor tensor(x);
-  const Cost cost = predicted_cost(walked(tensor), InterpretBy::kKernels);
-  EXPECT_GT(cost.program, cost.calls);
-  for (int64_t i = 0; i < 10 * cost.compile / cost.calls; ++i) {
-    ASSERT_EQ(decide(graphs, tensor), TierDecision::kInterpret);
-  }
-  const graph::Walk walk = walked(tensor);
-  EXPECT_EQ(graphs.description(*graphs.count_execution(walk, InterpretBy::kKernels)).find("of"), std::string::npos);
+TEST(Tiers, AnotherProcessorBeginsEarlierAndTakesOverAtTheSameRun) {
+  GraphProfiles one(1), two(2);
+  const Cost cost = cost_of(pair());
+  const auto [count, begun] = runs(two, pair());
+  EXPECT_EQ(count, runs(one, pair()).first);
+  EXPECT_LT((begun - 1) * cost.rent, cost.compile / 4);
+  EXPECT_GE(begun * cost.rent, cost.compile / 4);
 }
 
 TEST(Tiers, ToldIsWhatComes) {
@@ -128,42 +100,32 @@ TEST(Tiers, AnotherGraphPaysForItself) {
 }
 
 TEST(Costs, ListsCountTheirTensors) {
-  const auto cost = [](size_t count) {
+  const auto tensors = [](size_t count) {
     auto* lists = new graph::Signature;  // lives as long as the process
     lists->name = "aten::_foreach_neg";
     lists->operands = lists->results = std::vector(count, f32({8}));
     c10::SmallVector<Value, 3> operands(count, leaf(f32({8})));
     c10::SmallVector<graph::ScalarValue, 2> none;
-    return predicted_cost(walked(Tensor(Value{graph::make_node(lists, operands, none), 0})), InterpretBy::kKernels);
+    const Tensor tensor(Value{graph::make_node(lists, operands, none), 0});
+    return work_of(walked(tensor), InterpretBy::kKernels).tensors;
   };
-  EXPECT_GT(cost(100).calls, 20 * cost(1).calls / 2);
-  EXPECT_GT(cost(100).record, 10 * cost(1).record);
+  EXPECT_EQ(tensors(100), 100 * tensors(1));
 }
 
-TEST(Costs, ProductsTakeTheirMultiplications) {
-  const auto cost = [](int64_t n) {
-    const graph::TypePtr type = f32({n, n});
-    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), InterpretBy::kKernels).calls;
+TEST(Costs, ProductsPayNoRentForTheirMultiplications) {
+  const auto rent = [](InterpretBy by, int64_t n, int calls) {
+    Value x = leaf(f32({n, n}));
+    for (int i = 0; i < calls; ++i) x = call("aten::mm", {x, leaf(f32({n, n}))});
+    return cost_of(Tensor(x), by).rent;
   };
-  EXPECT_NEAR(static_cast<double>(cost(1024)) / static_cast<double>(cost(512)), 8, 0.2);
+  for (const InterpretBy by : {InterpretBy::kKernels, InterpretBy::kCudaKernels}) {
+    EXPECT_EQ(rent(by, 1024, 50), rent(by, 2, 50));
+    EXPECT_GT(rent(by, 2, 50), rent(by, 2, 25));
+  }
 }
 
 TEST(Costs, WhatComesAgainIsCompiledForLess) {
-  const auto compile = [](const std::vector<std::string>& calls) {
-    return predicted_cost(walked(chain(calls)), InterpretBy::kKernels).compile;
-  };
-  EXPECT_LT(compile({"tier a", "tier a"}), compile({"tier a", "tier b"}));
-}
-
-TEST(Costs, OnCudaAProgramSavesLaunchesAndNoProducts) {
-  const auto cost = [](int64_t size) {
-    const graph::TypePtr type = graph::intern_contiguous(c10::kFloat, {size, size});
-    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), InterpretBy::kCudaKernels);
-  };
-  EXPECT_LT(cost(1 << 14).calls, 2 * cost(1 << 14).program) << "eager's are as fast";
-  EXPECT_GT(cost(1 << 14).calls, 1000 * cost(16).calls);
-  const Cost many = predicted_cost(walked(chain(std::vector<std::string>(50, "tier z"))), InterpretBy::kCudaKernels);
-  EXPECT_GT(many.calls, 2 * many.program);
+  EXPECT_LT(cost_of(chain({"tier a", "tier a"})).compile, cost_of(chain({"tier a", "tier b"})).compile);
 }
 
 TEST(Tiers, WhatIsLargeIsNotCopiedToTheHost) {

@@ -32,23 +32,31 @@ def test_what_is_met_once_is_not_compiled() -> None:
     assert counts() == (1, 0)
 
 
+def chain(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(8):
+        x = (x * 1.01).neg()
+    return x
+
+
 @pytest.mark.host_memory
 def test_a_graph_is_compiled_when_that_is_amortized() -> None:
-    """The work of these calls is large compared to their compile, and a program does it faster."""
-    x = torch.randn(700, 700).to("pjrt")
-    expected = (x.cpu() @ x.cpu()).relu()
+    """Each of these calls reads and writes much memory, and a program does it once."""
+    x = torch.randn(1600, 1400).to("pjrt")
+    expected = chain(x.cpu())
     runs = []
-    for _ in range(20):
-        torch.testing.assert_close((x @ x).relu().cpu(), expected, rtol=1e-3, atol=1e-3)
+    for _ in range(16):
+        torch.testing.assert_close(chain(x).cpu(), expected, rtol=1e-3, atol=1e-3)
         runs.append(counts()[0])
-    assert 1 <= runs[-1] < 20
-    assert runs == [min(i + 1, runs[-1]) for i in range(20)]
+    assert 1 <= runs[-1] < 16
+    assert runs == [min(i + 1, runs[-1]) for i in range(16)]
     assert counts()[1] == 1
 
 
 def test_what_takes_longer_than_its_compile_is_compiled_at_once() -> None:
-    x = torch.randn(2000, 2000).to("pjrt")
-    (x @ x).cpu()
+    x = torch.ones(6000, 6000).to("pjrt")
+    for _ in range(20):
+        x = x.neg()
+    x.cpu()
     assert counts() == (0, 1)
 
 
@@ -77,7 +85,7 @@ def test_never() -> None:
 
 @pytest.mark.host_memory
 def test_what_no_program_would_save_is_interpreted_for_good() -> None:
-    """PyTorch's kernels run large convolutions faster than XLA:CPU."""
+    """Programs take as long for convolutions."""
     x, weight = torch.randn(8, 32, 48, 48).to("pjrt"), torch.randn(32, 32, 3, 3).to("pjrt")
     with torch_pjrt.explain() as report:
         for _ in range(40):
@@ -91,7 +99,7 @@ def test_explain_reports_it() -> None:
     x = torch.randn(5, 19).to("pjrt")
     with torch_pjrt.explain() as report:
         for _ in range(2):
-            (x * 2).exp().sin().cpu()
+            chain(x).cpu()
     first, second = report.graphs
     assert first.source == second.source == "calls"
     assert first.graph == second.graph
@@ -304,19 +312,14 @@ def test_memory_goes_when_it_is_not_needed_any_more() -> None:
     assert status("VmHWM") - before < 80 << 20  # each iteration allocates 160 MiB
 
 
-STEPS = 24  # its program takes over earlier
+STEPS = 32  # its program takes over earlier
 SCRIPT = """
 import sys, torch, torch_pjrt
-torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Linear(600, 800), torch.nn.Dropout(0.1), torch.nn.Linear(800, 600)).to("pjrt")
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-x = torch.randn(800, 600).to("pjrt")
+x = torch.linspace(-1, 1, 1500 * 1500).view(1500, 1500).to("pjrt")
 for _ in range(int(sys.argv[1])):
-    loss = net(x).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    print(loss.item().hex())
+    y = x
+    for _ in range(8): y = (y * 1.01).neg()
+    print(y.sum().item().hex())
 metrics = torch_pjrt.metrics()
 print(metrics["graphs_interpreted"], metrics["graphs_compiled"], metrics["graphs_loaded_from_disk"])
 """
@@ -349,7 +352,7 @@ def test_a_process_may_end_while_it_compiles() -> None:
     environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0", "OMP_NUM_THREADS": "1"}
     script = SCRIPT.split("metrics =")[0] + "print('over', torch_pjrt.metrics()['graphs_compiled'], flush=True)"
     done = subprocess.run(
-        [sys.executable, "-c", script, str(STEPS - 14)],
+        [sys.executable, "-c", script, "8"],
         env=environment,
         capture_output=True,
         text=True,
@@ -372,12 +375,12 @@ def test_an_unknown_policy(server: fresh.Server) -> None:
 def test_a_compile_that_fails_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpreted runs go on; the run that was to use the program raises the error and changes nothing."""
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "no_such_option=1")
-    x = torch.randn(690, 690).to("pjrt")
-    expected = (x.cpu() @ x.cpu()).relu()
+    x = torch.randn(1590, 1390).to("pjrt")
+    expected = chain(x.cpu())
     runs = 0
     with pytest.raises(RuntimeError, match="no_such_option"):  # noqa: PT012
         for _ in range(20):
-            y = (x @ x).relu()
+            y = chain(x)
             torch.testing.assert_close(y.cpu(), expected, rtol=1e-3, atol=1e-3)
             runs += 1
     assert 1 <= runs < 20
@@ -403,75 +406,6 @@ def test_a_busy_machine_changes_no_bit(server: fresh.Server) -> None:
     )
     assert quiet.out.splitlines()[:-1] == busy.out.splitlines()[:-1], busy.err
     assert quiet.out.splitlines()[-1].split()[0] == busy.out.splitlines()[-1].split()[0]
-
-
-THREE = """
-import torch, torch_pjrt
-x = torch.ones(600, 600).to("pjrt")
-for _ in range(8):
-    for n in (4, 5, 6):
-        y = x
-        for i in range(n):
-            y = torch.sin(y * 0.9).cumsum(0) @ x
-        y.sum().item()
-print("over", torch_pjrt.metrics()["graphs_interpreted"], flush=True)
-"""
-
-
-ENDING = """
-import ctypes, signal, sys, os, threading, time, torch
-libc = ctypes.CDLL(None)
-def g(x, n):
-    for i in range(n): x = torch.softmax((x * 1.01 + i).sin(), -1) @ x
-    return x
-x = torch.ones(600, 600).to("pjrt")
-libc.on_exit(libc.sleep, None)  # sleeps as many seconds as the status says
-for k in (4, 5):
-    for _ in range(8): g(x, k).sum().item()  # its compile begins
-"""
-ENDS = {
-    "sys.exit": ("sys.exit(1)", 1),
-    "an exception": ("raise SystemError('meant')", 1),
-    "os._exit": ("os._exit(3)", 3),
-    "a signal": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -15),
-    "with a daemon that compiles": (
-        "def work():\n    for k in range(6, 99): [g(x, k).sum().item() for _ in range(8)]\n"
-        "threading.Thread(target=work, daemon=True).start(); time.sleep(0.2); sys.exit(2)",
-        2,
-    ),
-    "with a daemon": ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); sys.exit(2)", 2),
-    "by itself": ("", 0),
-}
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_a_process_has_its_own_status_when_it_ends_under_a_compile(end: str) -> None:
-    line, status = ENDS[end]
-    environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", ENDING + line],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == status, done.stderr
-
-
-def test_a_process_may_end_while_three_compiles_run() -> None:
-    environment = {
-        **os.environ,
-        "TORCH_PJRT_COMPILE": "auto",
-        "TORCH_PJRT_COMPILE_THREADS": "3",
-        "OMP_NUM_THREADS": "1",
-        "TORCH_PJRT_CACHE": "0",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", THREE], env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert (done.returncode, done.stdout.split()[0]) == (0, "over"), done.stderr
-    assert int(done.stdout.split()[1]) >= 6
 
 
 @pytest.mark.host_memory
