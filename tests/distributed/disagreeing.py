@@ -61,8 +61,10 @@ for words, call in CASES:
     dist.all_reduce(x)
     assert x.tolist() == [3, 3]
 x = ones(2, 3) if ODD else ones(6)  # shapes may differ
-dist.all_reduce(x)
+with torch.profiler.profile() as profile:
+    dist.all_reduce(x)
 assert x.sum().item() == 18
+assert [event.name for event in profile.events()].count("gloo:all_reduce") == 1  # the comparison has no event
 with pytest.raises(RuntimeError, match="world size 3, but found 4 ranks"):
     init_device_mesh("pjrt", (2, 2))
 with pytest.raises(RuntimeError, match=r"(?s)5.*3"):
