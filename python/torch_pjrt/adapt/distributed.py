@@ -114,15 +114,21 @@ def _serve(group: Any, store: Any, ranks: list[int]) -> None:
 _hosts: dict[int, str] = {}  # hostname by rank, of the group that is being made
 
 
-def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any, timeout: Any, call: str) -> None:
-    """Waits for the group's ranks here, before PyTorch waits for them, and notes their hosts."""
+def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any, timeout: Any, call: str) -> Any:
+    """Waits for the group's ranks here, before PyTorch waits for them, and notes their hosts.
+
+    Returns a part of the store where ranks that have died since wrote nothing: gloo would take their addresses.
+    """
+    from torch.distributed import PrefixStore
     from torch.distributed.constants import default_pg_timeout
 
     words = str(backend).lower()
     if _C.world_size() > 1 or not ("pjrt" in words or words == "undefined") or group_rank not in range(len(ranks)):
-        return
+        return store
     limit = (timeout or default_pg_timeout).total_seconds()
-    _hosts.update(rendezvous.join(store, name, ranks, ranks[group_rank], limit, call))
+    hosts, meeting = rendezvous.join(store, name, ranks, ranks[group_rank], limit, call)
+    _hosts.update(hosts)
+    return PrefixStore(meeting, store)
 
 
 def _serve_new_groups() -> None:
@@ -136,7 +142,8 @@ def _serve_new_groups() -> None:
     def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
         if getattr(kwargs.get("device_id"), "type", None) == "pjrt":
             del kwargs["device_id"]  # PyTorch would look for its backend before that is made; no early binding exists
-        given = arguments.bind(*args, **kwargs).arguments
+        bound = arguments.bind(*args, **kwargs)
+        given = bound.arguments
         listed = list(given["global_ranks_in_group"])
         ranks = listed or list(range(given["group_size"]))
         call = "new_group" if listed else "init_process_group"
@@ -144,8 +151,9 @@ def _serve_new_groups() -> None:
         if listed:
             me = distributed_c10d.get_rank()
             place = ranks.index(me) if me in ranks else -1
-        _meet(given["backend"], given["store"], given["group_name"], ranks, place, given.get("timeout"), call)
-        made = inner(*args, **kwargs)
+        backend, store, name, timeout = given["backend"], given["store"], given["group_name"], given.get("timeout")
+        given["store"] = _meet(backend, store, name, ranks, place, timeout, call)
+        made = inner(*bound.args, **bound.kwargs)
         if made[0] is not GroupMember.NON_GROUP_MEMBER:
             _serve(made[0], made[1], ranks)
         return made

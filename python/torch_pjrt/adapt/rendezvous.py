@@ -8,10 +8,12 @@ PyTorch then finds all of them.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import socket
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -48,8 +50,11 @@ def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: 
         pause = min(2 * pause, 0.05)
 
 
-def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, call: str) -> dict[int, str]:
-    """Waits for all of a group's ranks and returns the hostname of each.
+def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, call: str) -> tuple[dict[int, str], str]:
+    """Waits for all of a group's ranks. Returns the hostname of each and a name that only this meeting has.
+
+    A launcher that restarts the processes may keep the store, with the entries of processes that have died. So the
+    first rank writes a new name, the others repeat it, and the first then writes who has.
 
     Args:
         call: PyTorch's function that makes the group, for messages.
@@ -59,22 +64,48 @@ def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, c
     """
     _made[name] += 1
     place = f"torch_pjrt/{name}/{_made[name]}"
-    store.set(f"{place}/{rank}", socket.gethostname())
-    missing = [other for other in ranks if other != rank]
+    first, own, host = ranks[0], uuid.uuid4().hex, socket.gethostname()
 
-    def late() -> list[int]:
-        missing[:] = [other for other in missing if not store.check([f"{place}/{other}"])]
+    def written(key: Any) -> list[str]:
+        return json.loads(store.get(f"{place}/{key}")) if store.check([f"{place}/{key}"]) else []
+
+    def write(key: Any, *words: str) -> None:
+        store.set(f"{place}/{key}", json.dumps(words))
+
+    def absent(meeting: str) -> list[int]:
+        return [other for other in ranks if other != first and written(other)[:1] != [meeting]]
+
+    def late_for_first() -> list[int]:
+        missing = absent(own)
+        if not missing:
+            write(own, *(word for other in ranks for word in written(other)[1:]))
         return missing
 
+    meeting = own  # under this name: in the order of ranks, a name that the process has made, and its host
+
+    def late() -> list[int]:
+        nonlocal meeting
+        if found := written(first):
+            if found[0] != meeting:
+                meeting = found[0]
+                write(rank, meeting, own, host)
+            if own in written(meeting):
+                return []
+            return [other for other in absent(meeting) if other != rank] or [first]
+        return [first]
+
+    if rank == first:
+        write(first, own, own, host)
     _wait(
-        late,
+        late_for_first if rank == first else late,
         ranks,
         limit,
         f"torch.distributed.{call}: rank {rank}",
         "All of them have to call it, and new_group in one order with the same ranks; see whether their processes run, "
         "and what they do. init_process_group(timeout=...) says how long they are waited for",
     )
-    return {other: store.get(f"{place}/{other}").decode() for other in ranks}
+    hosts = written(meeting)[1::2]
+    return dict(zip(ranks, hosts, strict=True)), meeting
 
 
 def _answers(host: str, port: int) -> bool:
