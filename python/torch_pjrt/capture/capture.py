@@ -62,7 +62,7 @@ class Capture:
 
     def changed(self) -> str | None:
         """Returns what the function reads of modules that is not as it was at the capture, if something is not."""
-        if any(list(map(id, each.values())) != list(map(id, then)) for each, then in self.hooks):
+        if any(list(map(id, dict.values(each))) != list(map(id, then)) for each, then in self.hooks):
             return "the hooks of a module"
         return next(filter(None, (each.changed() for each in self.read)), None)
 
@@ -408,7 +408,7 @@ def _capture(
         places += (None, position[piece.key]) if piece.container is None else (piece.container, piece.key)
     for follower in followers:
         places += (follower.piece.container, follower.piece.key)
-    held = [(each, tuple(each.values())) for each in parents]
+    held = [(each, tuple(dict.values(each))) for each in parents]  # in the order of C++ for an OrderedDict, too
     places += chain.from_iterable([*held, *((each.entries, each.values) for each in recorded.read)])
     arguments = [(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments]
     recorded.let_go()
