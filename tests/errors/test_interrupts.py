@@ -9,6 +9,7 @@ import pytest
 from tests.interrupts import seconds_to_interrupts
 
 
+@pytest.mark.compiled
 def test_waiting_for_a_long_program() -> None:
     took = seconds_to_interrupts(
         """
@@ -86,6 +87,7 @@ def test_recording() -> None:
     assert max(took) < 1, "0.05 s on an idle machine"
 
 
+@pytest.mark.compiled
 def test_a_handler_of_ones_own() -> None:
     took = seconds_to_interrupts(
         """

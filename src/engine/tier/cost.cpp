@@ -10,6 +10,7 @@
 
 #include "engine/lower/call_lowering.h"
 #include "engine/tier/policy.h"
+#include "pjrt/buffer.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -44,6 +45,7 @@ Work work_of(const Signature& s) {
     work.repeated = work.ops * (1 - static_cast<double>(types.size()) / work.tensors);
     work.ops -= work.repeated;
   }
+  for (const TypePtr type : s.results) work.largest = std::max(work.largest, nbytes(type));
   if (s.op && s.op->hasTag(at::Tag::pointwise)) {
     for (const TypePtr type : s.operands) work.bytes += nbytes(type);
     for (const TypePtr type : s.results) work.bytes += nbytes(type);
@@ -73,6 +75,7 @@ Work work_of(const graph::Walk& walk, InterpretBy by) {
     sum.tensors += call.tensors;
     sum.bytes += call.bytes;
     sum.repeated += call.repeated;
+    sum.largest = std::max(sum.largest, call.largest);
     (seen.insert(node->signature).second ? sum.ops : sum.repeated) += call.ops;
   }
   if (by == InterpretBy::kCopies) {
@@ -95,6 +98,9 @@ Cost predicted_cost(const Work& work, const Prices& price) {
   const double calls = price.call * work.calls + price.tensor * work.tensors + price.byte * work.bytes +
                        price.copy * work.copies + price.copied_byte * work.copied;
   const double program = price.launch + price.argument * work.arguments;
+  static const auto memory = static_cast<double>(pjrt::host_memory().total);
+  // An interpreted run would fail after it has written over some tensors, a program fails before.
+  if (work.largest > memory) return {static_cast<int64_t>(compile), static_cast<int64_t>(compile)};
   return {static_cast<int64_t>(compile), static_cast<int64_t>(std::max(0.0, calls - program))};
 }
 

@@ -46,6 +46,7 @@ struct Work {
   double ops = 0;                 // StableHLO ops of distinct calls
   double repeated = 0;            // of further equal calls
   double copies = 0, copied = 0;  // InterpretBy::kCopies: buffers and bytes
+  double largest = 0;             // result's bytes
 };
 
 // Nanoseconds of one processor for each.

@@ -222,6 +222,7 @@ def test_host_memory_given_in_is_not_shared() -> None:
 
 
 @pytest.mark.host_memory
+@pytest.mark.compiled
 def test_an_update_reuses_its_memory() -> None:
     n = 64 << 20
     p = torch.zeros(n, dtype=torch.int8, device=DEVICE)
