@@ -142,6 +142,7 @@ def test_complex_numbers_have_no_order(op: Any, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", OPS)
+@pytest.mark.sampled(3)
 def test_numbers_without_a_kernel(name: str) -> None:
     """Dtypes that PyTorch computes neither on the CPU nor on CUDA raise the CPU's error."""
     op = OPS[name]

@@ -17,6 +17,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.i
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_out])
+@pytest.mark.sampled(3)
 def test_an_out_of_another_dtype(name: str) -> None:
     """Each out is converted, or refused in the CPU's words. Recording decides that, so calls are interpreted."""
     if name in UNSUPPORTED:
