@@ -74,7 +74,7 @@ def test_ctrl_c_while_ranks_meet(rank: int) -> None:
 
 def test_ctrl_c_while_a_plugin_meets_the_others(tmp_path: Path) -> None:
     """The plugin waits on a thread of its own, which returns."""
-    met = "import torch_pjrt.adapt.rendezvous as m\nm.join = lambda *_: {0: 'here', 1: 'here'}\n"
+    met = "import torch_pjrt.adapt.rendezvous as m\nm.join = lambda *_: ({0: 'here', 1: 'here'}, 'met')\n"
     took = seconds_to_interrupts(met + program(RENDEZVOUS), before=2.0, **of_gpus(tmp_path))
     assert max(took) < 1
 
