@@ -72,32 +72,30 @@ def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, c
     def write(key: Any, *words: str) -> None:
         store.set(f"{place}/{key}", json.dumps(words))
 
-    def absent(meeting: str) -> list[int]:
-        return [other for other in ranks if other != first and written(other)[:1] != [meeting]]
-
-    def late_for_first() -> list[int]:
-        missing = absent(own)
-        if not missing:
-            write(own, *(word for other in ranks for word in written(other)[1:]))
-        return missing
-
-    meeting = own  # under this name: in the order of ranks, a name that the process has made, and its host
+    others = [other for other in ranks if other not in (first, rank)]
+    meeting, missing = own, list(others)
 
     def late() -> list[int]:
         nonlocal meeting
-        if found := written(first):
+        if rank != first:
+            found = written(first)
+            if not found:
+                return [first]
             if found[0] != meeting:
-                meeting = found[0]
+                meeting, missing[:] = found[0], others
                 write(rank, meeting, own, host)
             if own in written(meeting):
                 return []
-            return [other for other in absent(meeting) if other != rank] or [first]
-        return [first]
+        missing[:] = [other for other in missing if written(other)[:1] != [meeting]]
+        if rank == first and not missing:  # in the order of ranks: a name that the process has made, and its host
+            write(own, *(word for other in ranks for word in written(other)[1:]))
+            return []
+        return missing or [first]
 
     if rank == first:
         write(first, own, own, host)
     _wait(
-        late_for_first if rank == first else late,
+        late,
         ranks,
         limit,
         f"torch.distributed.{call}: rank {rank}",
