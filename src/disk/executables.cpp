@@ -61,7 +61,7 @@ std::string describe(const pjrt::Client& client) {
     for (const auto& [name, value] : device.attributes) add("device " + name, value);
   }
   add("flags", flags());
-  if (client.is_host_memory()) {
+  if (client.platform_name() == "cpu") {
     // Kernels are split for the number of processors.
     add("processors", std::to_string(std::thread::hardware_concurrency()));
     add("features", cpu_features());

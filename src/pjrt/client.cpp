@@ -118,15 +118,17 @@ PJRT_HostBufferSemantics to_pjrt(HostBufferSemantics semantics) {
 
 }  // namespace
 
-std::shared_ptr<Client> Client::create(const Api& api, const Options& options) { return create(api, options, nullptr); }
+std::shared_ptr<Client> Client::create(const Api& api, const Options& options, size_t replicas) {
+  return create(api, options, nullptr, replicas);
+}
 
 std::shared_ptr<Client> Client::create(const Api& api, Options options, const Node& node) {
   options["node_id"] = int64_t{node.id};
   options["num_nodes"] = int64_t{node.count};
-  return create(api, options, &node);
+  return create(api, options, &node, 1);
 }
 
-std::shared_ptr<Client> Client::create(const Api& api, const Options& options, const Node* node) {
+std::shared_ptr<Client> Client::create(const Api& api, const Options& options, const Node* node, size_t replicas) {
   std::vector<PJRT_NamedValue> values;
   for (const auto& [name, option] : options) values.push_back(named_value(name, option));
   if (node != nullptr) values.push_back(visible_devices(node->visible_device));
@@ -162,6 +164,7 @@ std::shared_ptr<Client> Client::create(const Api& api, const Options& options, c
   if (node != nullptr) client->find_devices(*node);
   client->memory_ = std::make_unique<MemoryUse[]>(client->devices_.size());
   client->is_host_memory_ = client->ask_is_host_memory();
+  client->replicas_ = replicas;
   return client;
 }
 
@@ -257,8 +260,15 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_p
                                                  HostBufferSemantics semantics, size_t device_index,
                                                  std::function<void()> release) {
   try {
+    if (replicas_ > 1) semantics = HostBufferSemantics::kCopy;
     const auto [handle, done] = hand_over(data, *type, device_index, semantics);
+    std::vector<std::shared_ptr<Buffer>> others;
+    for (size_t i = 1; i < replicas_; ++i) {
+      others.push_back(
+          std::make_shared<Buffer>(shared_from_this(), hand_over(data, *type, i, semantics).first, type, i));
+    }
     auto buffer = std::make_shared<Buffer>(shared_from_this(), handle, std::move(type), device_index);
+    if (!others.empty()) buffer->set_replicas(std::move(others));
     if (!release) return buffer;
     if (semantics == HostBufferSemantics::kCopy) {
       std::exchange(release, nullptr)();
@@ -273,15 +283,13 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_p
   }
 }
 
-std::shared_ptr<Buffer> Client::replicated_from_host(const void* data, const std::shared_ptr<const BufferType>& type,
-                                                     size_t replicas) {
-  auto buffer = buffer_from_host(data, type, HostBufferSemantics::kCopy, 0, {});
-  std::vector<std::shared_ptr<Buffer>> others;
-  for (size_t i = 1; i < replicas; ++i) {
-    others.push_back(buffer_from_host(data, type, HostBufferSemantics::kCopy, i, {}));
-  }
-  buffer->set_replicas(std::move(others));
-  return buffer;
+std::shared_ptr<Buffer> Client::buffer_of_constant(const void* data, std::shared_ptr<const BufferType> type,
+                                                   size_t device_index, std::function<void()> release) {
+  const bool is_aligned = reinterpret_cast<uintptr_t>(data) % kZeroCopyAlignment == 0;
+  const bool in_place = shares_memory() && is_aligned && type->size_in_bytes > 0;
+  return buffer_from_host(data, std::move(type),
+                          in_place ? HostBufferSemantics::kZeroCopyImmutable : HostBufferSemantics::kCopy, device_index,
+                          std::move(release));
 }
 
 std::shared_ptr<Buffer> Client::buffer_over_host(void* data, std::shared_ptr<const BufferType> type,

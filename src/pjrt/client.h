@@ -73,7 +73,9 @@ class Client : public std::enable_shared_from_this<Client> {
   // Creates a client. `options` are the plugin's own, such as {"memory_fraction", 0.5} on a GPU and
   // {"cpu_device_count", 1} (an int64_t) on the CPU, which has 4 devices otherwise. Plugins ignore an unknown one or
   // throw Error.
-  static std::shared_ptr<Client> create(const Api& api, const Options& options = {});
+  // With `replicas` above 1 every program runs on as many devices, and host data is copied to each (Note [World],
+  // graph/signature.h).
+  static std::shared_ptr<Client> create(const Api& api, const Options& options = {}, size_t replicas = 1);
   // Creates one process's part of a client of several processes, with one device each. Waits for the others, up to the
   // plugin's time limit. Also throws Error if this process would have several devices.
   static std::shared_ptr<Client> create(const Api& api, Options options, const Node& node);
@@ -96,14 +98,19 @@ class Client : public std::enable_shared_from_this<Client> {
   MemoryUse& memory(size_t device_index) const { return memory_[device_index]; }
   // The plugin's own statistics of this device's memory; see device_memory_stats.
   std::map<std::string, int64_t> memory_stats(size_t device_index) const;
-  // Returns true if device memory is the host's. Buffers then have a host_pointer(), and zero-copy doesn't copy.
+  // Returns true if device memory is the host's. Buffers then have a host_pointer().
   bool is_host_memory() const { return is_host_memory_; }
+  // Returns true if programs and the host's kernels use the same memory: zero-copy doesn't copy. Replicas have values of
+  // their own.
+  bool shares_memory() const { return is_host_memory_ && replicas_ == 1; }
+  size_t replicas() const { return replicas_; }
 
   // Alignment of `data` that zero-copy needs. Other memory is silently copied: then nothing is updated in place, and
   // `release` runs after the copy. Buffer::host_pointer() shows whether it was copied.
   static constexpr size_t kZeroCopyAlignment = 64;
 
-  // Creates a buffer with a copy of, or over, dense row-major host memory. `release` may be empty. It runs exactly
+  // Creates a buffer with a copy of, or over, dense row-major host memory; with replicas a copy on each of their
+  // devices. `release` may be empty. It runs exactly
   // once, when the runtime no longer uses the memory: on return for kCopy, otherwise on any thread, possibly before
   // this returns. If this throws, `release` has run. `data` may be null if the array is empty.
   std::shared_ptr<Buffer> buffer_from_host(const void* data, PJRT_Buffer_Type type, std::span<const int64_t> dims,
@@ -114,9 +121,9 @@ class Client : public std::enable_shared_from_this<Client> {
                                            HostBufferSemantics semantics, size_t device_index,
                                            std::function<void()> release);
 
-  // Creates a copy on each of the first `replicas` devices (Note [World], buffer.h).
-  std::shared_ptr<Buffer> replicated_from_host(const void* data, const std::shared_ptr<const BufferType>& type,
-                                               size_t replicas);
+  // Like kZeroCopyImmutable if the memory is shared, aligned and not empty; otherwise like kCopy.
+  std::shared_ptr<Buffer> buffer_of_constant(const void* data, std::shared_ptr<const BufferType> type,
+                                             size_t device_index, std::function<void()> release);
 
   // Creates a buffer like kZeroCopyMutable over aligned, non-empty memory, if device memory is the host's. The runtime
   // gets it at the first Buffer::handle(), which may throw. `release` runs when nobody uses the memory any more.
@@ -145,7 +152,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
  private:
   explicit Client(const Api& api) : api_(api) {}
-  static std::shared_ptr<Client> create(const Api& api, const Options& options, const Node* node);
+  static std::shared_ptr<Client> create(const Api& api, const Options& options, const Node* node, size_t replicas);
   // Finds the devices of all processes; those of this host become devices_.
   void find_devices(const Node& node);
   friend class Buffer;
@@ -169,6 +176,7 @@ class Client : public std::enable_shared_from_this<Client> {
   std::vector<int> ids_by_process_;
   std::unique_ptr<MemoryUse[]> memory_;  // by device
   bool is_host_memory_ = false;
+  size_t replicas_ = 1;
   mutable std::atomic<uint64_t> handed_over_{0};
   mutable std::mutex unknown_lock_;
   std::set<std::string> unknown_hints_;  // among CompileOptions::hints

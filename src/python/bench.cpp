@@ -39,7 +39,7 @@ class BareProgram {
  public:
   explicit BareProgram(const std::string& text) {
     auto options = engine::compile_options(engine::Session::instance().target(), 0, {});
-    options.replicas = static_cast<int>(graph::world_size());
+    options.replicas = static_cast<int>(client().replicas());
     executable_ = client().compile(text, options);
   }
 
@@ -49,14 +49,8 @@ class BareProgram {
     auto& client = BareProgram::client();
     buffers_.clear();
     for (const at::Tensor& tensor : tensors) {
-      const auto dims = tensor.sizes().vec();
-      if (graph::in_world()) {
-        const auto type = std::make_shared<const pjrt::BufferType>(engine::buffer_type(tensor.scalar_type()), dims);
-        buffers_.push_back(client.replicated_from_host(tensor.const_data_ptr(), type, graph::world_size()));
-        continue;
-      }
       buffers_.push_back(client.buffer_from_host(tensor.const_data_ptr(), engine::buffer_type(tensor.scalar_type()),
-                                                 dims, pjrt::HostBufferSemantics::kCopy, 0, {}));
+                                                 tensor.sizes(), pjrt::HostBufferSemantics::kCopy, 0, {}));
     }
     TORCH_CHECK(overwritten_by.size() == buffers_.size(), "one entry an argument");
     overwritten_by_ = std::move(overwritten_by);
@@ -74,7 +68,7 @@ class BareProgram {
       in_world.push_back(buffers_[i].get());
     }
     const int64_t start = now_ns();
-    if (graph::in_world()) {
+    if (executable_->replicas() > 1) {
       std::vector<pjrt::Event> done;
       executable_->execute_in_world(in_world, kept, results_, done);
       for (const pjrt::Event& one : done) one.await();

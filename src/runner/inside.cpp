@@ -216,7 +216,6 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   const size_t v = fitting(entry, arguments);
   const Compiled& compiled = ready(entry, v);
   const runner::VariantSpec& variant = entry.form->variants[v];
-  const bool on_host = client->is_host_memory();
   std::vector<std::shared_ptr<pjrt::Buffer>> given(arguments.size()), results;
   std::vector<PJRT_Buffer*> handles;
   std::vector<int64_t> kept;  // not donated
@@ -229,11 +228,10 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
       continue;
     }
     const void* memory = arguments[place.index].data();
-    const bool in_place = on_host && !variant.described.arguments[place.index].updated && data.nbytes > 0 &&
-                          reinterpret_cast<uintptr_t>(memory) % pjrt::Client::kZeroCopyAlignment == 0;
-    given[place.index] = client->buffer_from_host(
-        memory, compiled.argument_types[place.index],
-        in_place ? pjrt::HostBufferSemantics::kZeroCopyImmutable : pjrt::HostBufferSemantics::kCopy, device, {});
+    const auto& type = compiled.argument_types[place.index];
+    given[place.index] = variant.described.arguments[place.index].updated
+                             ? client->buffer_from_host(memory, type, pjrt::HostBufferSemantics::kCopy, device, {})
+                             : client->buffer_of_constant(memory, type, device, {});
   }
   std::shared_lock shared(state->lock(), std::defer_lock);
   std::unique_lock alone(state->lock(), std::defer_lock);
@@ -248,8 +246,8 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   }
   try {
     // The caller may reuse the arguments' memory when this returns.
-    on_host ? compiled.executable->execute_and_wait(handles, kept, results)
-            : compiled.executable->execute(handles, kept, results);
+    client->shares_memory() ? compiled.executable->execute_and_wait(handles, kept, results)
+                            : compiled.executable->execute(handles, kept, results);
   } catch (...) {
     if (compiled.writes_state) state->let_go_of_deleted();
     throw;

@@ -34,11 +34,10 @@ State::State(std::shared_ptr<Client> client, size_t device, const Signature& sig
 }
 
 std::shared_ptr<pjrt::Buffer> State::upload(const file::Stored& stored, std::shared_ptr<const void> owner) const {
-  const bool aligned = reinterpret_cast<uintptr_t>(stored.bytes.data()) % Client::kZeroCopyAlignment == 0;
-  const bool in_place = owner && aligned && client_->is_host_memory() && !stored.bytes.empty();
-  const auto semantics = in_place ? pjrt::HostBufferSemantics::kZeroCopyImmutable : pjrt::HostBufferSemantics::kCopy;
-  return client_->buffer_from_host(stored.bytes.data(), buffer_type(stored.dtype), stored.shape, semantics, device_,
-                                   in_place ? [owner] {} : std::function<void()>());
+  const void* data = stored.bytes.data();
+  auto type = std::make_shared<const pjrt::BufferType>(buffer_type(stored.dtype), stored.shape);
+  if (owner) return client_->buffer_of_constant(data, std::move(type), device_, [owner] {});
+  return client_->buffer_from_host(data, std::move(type), pjrt::HostBufferSemantics::kCopy, device_, {});
 }
 
 void State::throw_lost(size_t index) const {

@@ -157,7 +157,7 @@ c10d::ReduceOp after_factor(const c10d::ReduceOp& op) {
   return op == c10d::ReduceOp::PREMUL_SUM ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op;
 }
 
-bool has_one_value(const graph::Value& leaf) { return !graph::in_world() || engine().is_same_on_all_ranks(leaf); }
+bool has_one_value(const graph::Value& leaf) { return engine().is_same_on_all_ranks(leaf); }
 
 void check_one_value(const graph::Value& leaf, const char* what) {
   TORCH_CHECK(

@@ -325,7 +325,7 @@ void set_seal(std::shared_ptr<Seal> seal) { sealed = std::move(seal); }
 
 void ask_before_write(const at::Tensor& written, const char* op) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !graph::in_world() || !is_pjrt(written) || !storage_of(written)->whole, op,
+      !is_pjrt(written) || !storage_of(written)->whole, op,
       ": writes to x.narrow(dim, start, n), whose start differs by rank. It is a copy in a world in one process, and x "
       "would not change. Write x itself, as in x.index_copy_(dim, start + torch.arange(n, device=\"pjrt\"), values), "
       "x.index_add_ or x.index_fill_; or clone() the part, and change the clone");

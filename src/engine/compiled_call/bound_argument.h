@@ -37,7 +37,6 @@ struct CallState {
   const std::vector<Given>& given;
   Launch& launch;
   const size_t device;                         // runs the program: index into the client's devices
-  const bool waits;                            // the call returns when the program is done
   std::vector<BoundArgument*>& holding;        // arguments to release after a successful call
   std::vector<graph::StorageSlot*> pending{};  // storage slots to sync before anything is bound
   std::optional<c10::Device> queued{};         // the CUDA device of some argument: the plugin waits for its stream
@@ -97,13 +96,15 @@ class BoundArgument {
 };
 
 // Binds an argument of the call. `donated`: the program may write the new value over the argument's memory.
+// `in_place`: memory of the CPU is used as it is, because programs share it and the call waits.
 std::unique_ptr<BoundArgument> bound_argument(c10::Device device, uint32_t argument, graph::TypePtr form,
-                                              int64_t result, bool donated);
+                                              int64_t result, bool donated, bool in_place);
 // Binds a leaf with data that is no argument of the call.
 std::unique_ptr<BoundArgument> bound_constant(graph::NodePtr leaf);
 
 // One function for each place; called by bound_argument().
-std::unique_ptr<BoundArgument> bound_on_cpu(uint32_t argument, graph::TypePtr form, int64_t result, bool donated);
+std::unique_ptr<BoundArgument> bound_on_cpu(uint32_t argument, graph::TypePtr form, int64_t result, bool donated,
+                                            bool in_place);
 std::unique_ptr<BoundArgument> bound_on_cuda(uint32_t argument, graph::TypePtr form, int64_t result);
 std::unique_ptr<BoundArgument> bound_on_device(uint32_t argument, graph::TypePtr form, int64_t result, bool donated);
 

@@ -114,8 +114,8 @@ void CompiledGraph::analyze_replication(CallState& call) {
               "within a program doesn't; leave it on 'pjrt', and call cpu() outside of the function"
             : " ranks of this world have values of their own; leave it on 'pjrt', or reduce it first, as "
               "full_tensor() of a DTensor or torch.distributed.all_reduce do";
-    TORCH_CHECK(false, "a compiled function gives the CPU ", copied.name, ", of which the ", graph::world_size().load(),
-                cure);
+    TORCH_CHECK(false, "a compiled function gives the CPU ", copied.name, ", of which the ",
+                session_.client().replicas(), cure);
   }
 }
 
@@ -179,7 +179,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
     std::lock_guard guard(lock_);
     if (calls_ < 2 && ++calls_ == 2 && returned_->num_supplied() > 0) return_freed_memory();  // left by tracing
     try {
-      CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), waits_, holding_};
+      CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), holding_};
       if (!readied_.empty()) ready(call);
       const bool logged = session_.run_log.is_on();
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
@@ -211,8 +211,7 @@ using graph::Value;
 CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::vector<TracedResult>& results,
                              c10::Device random_device, const std::vector<at::Tensor>& also)
     : session_(session), forms_(trace.arguments.begin(), trace.arguments.end()), device_(trace.device) {
-  // A world uses no CPU memory in place, because each rank has its own.
-  const bool is_host_memory = session_.client().is_host_memory() && !graph::in_world();
+  const bool shares_memory = session_.client().shares_memory();
   std::vector<Value> values;  // the program's results
   std::vector<graph::Update> updates;
   std::vector<int64_t> new_values(trace.arguments.size(), -1);
@@ -228,7 +227,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
     if (!value) continue;
     mutated_.push_back(static_cast<uint32_t>(i));
     new_values[i] = static_cast<int64_t>(values.size());
-    const bool may_be_flattened = argument.device.is_cpu() && is_host_memory;
+    const bool may_be_flattened = argument.device.is_cpu() && shares_memory;
     updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_flattened});
     values.push_back(std::move(value));
     waits_ |= argument.device.is_cpu();
@@ -241,7 +240,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   }
   waits_ |= returned_->any_on_cpu();
   if (const auto cuda = returned_->cuda()) cuda_ = cuda;
-  const std::vector<uint32_t> supplied = is_host_memory ? returned_->choose_supplied(values) : std::vector<uint32_t>{};
+  const std::vector<uint32_t> supplied = shares_memory ? returned_->choose_supplied(values) : std::vector<uint32_t>{};
   graph::Walk walk;
   session_.exclusively([&] {
     {
@@ -249,7 +248,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
       graph::walk_trace(values, updates, supplied, walk);
     }
     program_ = session_.programs.find_or_compile(walk);
-    if (graph::in_world()) replication_analysis_.emplace(walk);
+    if (program_->executable->replicas() > 1) replication_analysis_.emplace(walk);
   });
   check_same_step(session_, walk, *program_);
   if (program_->assertions)
@@ -260,10 +259,11 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   sources_ = *program_->sources;
   for (size_t i = given; i < values.size(); ++i) sources_->add_to_all(i);  // an assertion is the whole function's
   keys_.emplace(scalars_, random_device, device_);
-  bind_leaves(walk, trace, new_values);
+  bind_leaves(walk, trace, new_values, waits_ && shares_memory);
 }
 
-void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values) {
+void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values,
+                                bool in_place) {
   std::unordered_map<const graph::Node*, uint32_t> by_leaf;
   for (size_t i = 0; i < trace.arguments.size(); ++i) {
     if (trace.arguments[i].is_tensor) by_leaf.emplace(trace.arguments[i].leaf.get(), static_cast<uint32_t>(i));
@@ -284,7 +284,7 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     const uint32_t argument = at->second;
     const int64_t value = new_values[argument];
     bound_.push_back(bound_argument(trace.arguments[argument].device, argument, leaf->leaf_type,
-                                    value < 0 ? -1 : places[static_cast<size_t>(value)], donated[i]));
+                                    value < 0 ? -1 : places[static_cast<size_t>(value)], donated[i], in_place));
     if (bound_.back()->is_readied()) readied_.push_back(bound_.back().get());
     if (value >= 0) updated_.push_back(bound_.back().get());
   }
@@ -293,7 +293,7 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     if (new_values[i] < 0 || updated[i]) continue;
     const auto result = static_cast<size_t>(new_values[i]);
     written_.push_back(bound_argument(trace.arguments[i].device, i, walk.results[result].type(), places[result],
-                                      /*donated=*/false));
+                                      /*donated=*/false, in_place));
     updated_.push_back(written_.back().get());
   }
   for (const Returned::OnCpu& copied : returned_->on_cpu()) outside_.push_back(copied.result);

@@ -117,7 +117,7 @@ class CompiledGraph {
  private:
   // Finds where each argument of the program comes from and where its results go (compiled_graph.cpp). `new_values`:
   // for each argument of the call the result that is its new value, or -1.
-  void bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values);
+  void bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values, bool in_place);
 
   void ready(CallState& call);
   void bind(CallState& call);

@@ -98,7 +98,7 @@ c10::Storage Returned::give(CallState& call, const Storage& storage) {
   std::shared_ptr<pjrt::Buffer> buffer = std::move(call.launch.results[storage.result]);
   if (storage.supplied >= 0) return supplied_[static_cast<size_t>(storage.supplied)].take(std::move(buffer));
   if (is_outside(storage.device)) {
-    if (storage.device.is_cpu() && !call.client.is_host_memory()) call.count_copy(buffer->size_in_bytes());
+    if (storage.device.is_cpu() && !buffer->host_pointer()) call.count_copy(buffer->size_in_bytes());
     return storage_over(std::move(buffer), *storage.form, storage.device);
   }
   at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());

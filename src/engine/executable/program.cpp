@@ -39,11 +39,6 @@ void ScalarArguments::make(pjrt::Client& client, const Program& program, const s
   const auto upload = [&](const auto& values, PJRT_Buffer_Type type) {
     for (size_t first = 0; first < values.size(); first += kScalarsInVector) {
       const int64_t dims[] = {static_cast<int64_t>(std::min(kScalarsInVector, values.size() - first))};
-      if (program.executable->replicas() > 1) {
-        const auto group = std::make_shared<const pjrt::BufferType>(type, std::vector<int64_t>(dims, dims + 1));
-        buffers_.push_back(client.replicated_from_host(values.data() + first, group, program.executable->replicas()));
-        continue;
-      }
       buffers_.push_back(client.buffer_from_host(values.data() + first, type, dims, pjrt::HostBufferSemantics::kCopy,
                                                  program.executable->device_index(), {}));
     }

@@ -83,11 +83,11 @@ c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, const graph::Ten
   const auto nbytes = form.nbytes();
   if (!device.is_cpu()) return cuda::storage_over(std::move(buffer), nbytes, device);
   c10::DataPtr memory;
-  if (!buffer->client().is_host_memory() || nbytes == 0) {
+  void* data = nbytes == 0 ? nullptr : const_cast<void*>(buffer->host_pointer());
+  if (!data) {
     memory = c10::GetCPUAllocator()->allocate(nbytes);
     if (nbytes > 0) buffer->copy_to_host(memory.get(), nbytes);
   } else {
-    void* data = const_cast<void*>(buffer->host_pointer());
     memory = {data, new std::shared_ptr<pjrt::Buffer>(std::move(buffer)), &release_buffer, c10::kCPU};
   }
   return {c10::Storage::use_byte_size_t(), nbytes, std::move(memory), c10::GetCPUAllocator(), true};

@@ -35,8 +35,8 @@ KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Scal
 // expect graphs.
 bool LazyEngine::may_run_eagerly() {
   const bool compiles_first = compile_policy() == CompilePolicy::kFirst || device::strict();
-  return started() && !in_forked_child() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
-         !session_.programs.reports_runs() && !at::hasCallbacks() && session_.client().is_host_memory();
+  return started() && !in_forked_child() && !compiles_first && !session_.run_log.is_on() &&
+         !session_.programs.reports_runs() && !at::hasCallbacks() && session_.client().shares_memory();
 }
 
 namespace {

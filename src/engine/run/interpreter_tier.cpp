@@ -27,10 +27,10 @@ namespace tpjrt::engine {
 
 using graph::Node;
 
-bool LazyEngine::needs_other_processes(const graph::Walk& walk) {
-  return session_.client().spans_processes() && std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) {
-           return graph::collective(*node->signature).has_value();
-         });
+bool LazyEngine::runs_on_all_ranks(const graph::Walk& walk) {
+  const pjrt::Client& client = session_.client();
+  const auto communicates = [](const Node* node) { return graph::collective(*node->signature).has_value(); };
+  return client.replicas() > 1 || (client.spans_processes() && std::ranges::any_of(walk.nodes, communicates));
 }
 
 namespace {
@@ -50,7 +50,7 @@ bool asked_for_another_precision(const graph::Walk& walk) {
 bool LazyEngine::may_interpret(const graph::Walk& walk, bool is_part) {
   const CompilePolicy policy = compile_policy();
   if (policy == CompilePolicy::kFirst && !interprets_growing()) return false;
-  if (device::eager() || graph::in_world() || needs_other_processes(walk)) return false;
+  if (device::eager() || runs_on_all_ranks(walk)) return false;
   if (has_integer_ops_only(walk)) return true;
   const InterpretBy by = interpret_by();
   if (by == InterpretBy::kCudaKernels && asked_for_another_precision(walk)) return false;
@@ -62,7 +62,7 @@ bool LazyEngine::may_interpret(const graph::Walk& walk, bool is_part) {
 }
 
 InterpretBy LazyEngine::interpret_by() {
-  if (session_.client().is_host_memory()) return InterpretBy::kKernels;
+  if (is_host_memory()) return InterpretBy::kKernels;
   return kernels_of(0).is_cuda() ? InterpretBy::kCudaKernels : InterpretBy::kCopies;
 }
 
@@ -167,16 +167,16 @@ LazyEngine::Interpreted LazyEngine::interpret(const graph::Walk& walk, const Cal
 
 LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, const CallsPlan& plan) {
   const auto device = walk.nodes.back()->signature->device;
-  const bool is_host_memory = session_.client().is_host_memory();
+  const bool copies = interpret_by() == InterpretBy::kCopies;
   Taken taken;
   Interpreted done;
   CallChecks checks;
   const Interpreting with{[&](const graph::NodePtr& leaf) {
-                            if (!is_host_memory) done.copied += leaf->leaf_type->nbytes();
+                            if (copies) done.copied += leaf->leaf_type->nbytes();
                             return kept_tensor(*leaf);
                           },
                           [&](const graph::NodePtr& leaf) {
-                            if (!is_host_memory || !is_last(leaf)) return false;
+                            if (copies || !is_last(leaf)) return false;
                             if (taken.empty()) session_.await_all();  // a reader may still be running
                             taken.add(leaf);
                             return true;
@@ -195,7 +195,7 @@ LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, c
   std::vector<std::shared_ptr<DeviceData>> results;
   for (size_t i = 0; i < values.size(); ++i) {
     if (C10_UNLIKELY(checks_memory())) assert_has_layout(*graph::dense(plan.program->result_types[i]), values[i]);
-    if (!is_host_memory) done.copied += values[i].nbytes();
+    if (copies) done.copied += values[i].nbytes();
     Taken::One* const one = taken.find(values[i].const_data_ptr());
     if (!one) {
       results.push_back(keep(std::move(values[i]), plan.result_types[i], device));

@@ -76,9 +76,11 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
   check_process();
   RECORD_FUNCTION("pjrt::copy_to_device", {});
   const auto type = buffer_type(*form_of(dense));
-  if (graph::in_world()) {
+  pjrt::Client& client = session_.client();
+  if (!client.shares_memory()) {
     try {
-      return session_.client().replicated_from_host(dense.const_data_ptr(), type, graph::world_size());
+      return client.buffer_from_host(dense.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
+                                     static_cast<size_t>(device), {});
     } catch (const pjrt::Error& error) {
       raise_out_of_memory(error, device, nullptr);
       throw;
@@ -87,7 +89,7 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
-  if (session_.client().is_host_memory() && (!owned || !is_aligned(source.const_data_ptr()))) {
+  if (!owned || !is_aligned(source.const_data_ptr())) {
     // Makes a copy that the runtime then uses in place.
     try {
       source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
@@ -97,16 +99,8 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
     std::memcpy(source.mutable_data_ptr(), dense.const_data_ptr(), dense.nbytes());
     storage = source.storage();
   }
-  if (session_.client().is_host_memory() && source.nbytes() > 0) {
-    return buffer_over(storage, c10::DataPtr(nullptr, c10::kCPU), type, device);
-  }
-  try {
-    return session_.client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
-                                              static_cast<size_t>(device), {});
-  } catch (const pjrt::Error& error) {
-    raise_out_of_memory(error, device, nullptr);
-    throw;
-  }
+  if (source.nbytes() > 0) return buffer_over(storage, c10::DataPtr(nullptr, c10::kCPU), type, device);
+  return client.buffer_from_host(nullptr, type, pjrt::HostBufferSemantics::kCopy, static_cast<size_t>(device), {});
 }
 
 // Hands over the memory alone: a runtime thread must not release a Python object.
@@ -121,7 +115,7 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::buffer_over(const c10::Storage& storag
 
 std::shared_ptr<DeviceData> LazyEngine::keep(at::Tensor result, const std::shared_ptr<const pjrt::BufferType>& type,
                                              c10::DeviceIndex device) {
-  if (!session_.client().is_host_memory() || result.nbytes() == 0 || !is_aligned(result.const_data_ptr())) {
+  if (!session_.client().shares_memory() || result.nbytes() == 0 || !is_aligned(result.const_data_ptr())) {
     return std::make_shared<DeviceData>(to_device(result, device, /*owned=*/true));
   }
   RECORD_FUNCTION("pjrt::copy_to_device", {});
@@ -137,9 +131,10 @@ at::Tensor LazyEngine::kept_tensor(const graph::Node& leaf) {
   auto& data = static_cast<DeviceData&>(*leaf.data);
   if (!data.host.defined() || buffer.host_pointer() != data.host.const_data_ptr()) {
     session_.await(buffer);
-    if (!session_.client().is_host_memory() || form.numel() == 0) return host_tensor(leaf);
+    void* shared = form.numel() > 0 ? const_cast<void*>(buffer.host_pointer()) : nullptr;
+    if (!shared) return host_tensor(leaf);
     RECORD_FUNCTION("pjrt::copy_to_host", {});
-    c10::DataPtr memory(const_cast<void*>(buffer.host_pointer()), c10::kCPU);
+    c10::DataPtr memory(shared, c10::kCPU);
     c10::Storage storage(c10::Storage::use_byte_size_t(), form.nbytes(), std::move(memory), nullptr, false);
     data.host = tensor_over(std::move(storage), form.dtype, form.sizes, form.strides, 0);
   }
@@ -148,8 +143,7 @@ at::Tensor LazyEngine::kept_tensor(const graph::Node& leaf) {
 
 graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
-  if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
-  if (graph::in_world()) return {};  // the ranks' values differ
+  if (!session_.client().shares_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
   const graph::TypePtr form = form_of(dense);
   const void* data = dense.const_data_ptr();
   auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
@@ -160,12 +154,11 @@ graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device
 }
 
 graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) {
-  if (!session_.client().is_host_memory() || graph::in_world()) return upload(dense, device, /*owned=*/false);
+  pjrt::Client& client = session_.client();
+  if (!client.shares_memory()) return upload(dense, device, /*owned=*/false);
   const graph::TypePtr form = form_of(dense);
-  const auto semantics =
-      dense.nbytes() == 0 ? pjrt::HostBufferSemantics::kCopy : pjrt::HostBufferSemantics::kZeroCopyImmutable;
-  auto buffer = session_.client().buffer_from_host(dense.const_data_ptr(), buffer_type(*form), semantics,
-                                                   static_cast<size_t>(device), [dense] {});
+  auto buffer =
+      client.buffer_of_constant(dense.const_data_ptr(), buffer_type(*form), static_cast<size_t>(device), [dense] {});
   return {leaf_of(form, std::move(buffer), /*borrowed=*/true), 0};
 }
 
@@ -191,7 +184,7 @@ bool LazyEngine::is_same_on_all_ranks(const graph::Value& leaf) {
   if (!data.replication) return true;
   if (!is_promised(data.replication)) return false;
   const at::Tensor first = host_view(leaf);
-  for (size_t rank = 1; rank < graph::world_size(); ++rank) {
+  for (size_t rank = 1; rank < session_.client().replicas(); ++rank) {
     const at::Tensor other = host_view(leaf, rank);
     if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) != 0) return false;
   }
@@ -204,8 +197,7 @@ at::Tensor LazyEngine::host_tensor(const graph::Node& leaf, size_t rank) {
   std::shared_ptr<pjrt::Buffer> buffer = data_of(leaf).buffer;
   const pjrt::Buffer& own = rank == 0 ? *buffer : buffer->replica(rank);
   RECORD_FUNCTION("pjrt::copy_to_host", {});
-  if (session_.client().is_host_memory() && form.numel() > 0) {
-    void* data = const_cast<void*>(own.host_pointer());
+  if (void* data = form.numel() > 0 ? const_cast<void*>(own.host_pointer()) : nullptr) {
     return at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
   }
   at::Tensor copy = at::empty_strided(form.sizes, form.strides, options);
@@ -217,20 +209,15 @@ void LazyEngine::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, 
   check_process();
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
   const bool is_sound = !data_of(*leaf.node).checks && !session_.assertions.any();
-  if (is_sound && buffer->is_seen() && session_.client().is_host_memory()) {  // nothing to wait for
+  const auto copy = [&] {
     RECORD_FUNCTION("pjrt::copy_to_host", {});
-    std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));
-    return;
-  }
+    buffer->copy_raw_to_host(to, static_cast<size_t>(offset), static_cast<size_t>(nbytes));
+  };
+  if (is_sound && buffer->is_seen() && buffer->host_pointer()) return copy();  // nothing to wait for
   session_.without_gil([&] {
     session_.await(*buffer);
     raise_failed(leaf);
-    RECORD_FUNCTION("pjrt::copy_to_host", {});
-    if (session_.client().is_host_memory()) {
-      std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));
-    } else {
-      buffer->copy_raw_to_host(to, static_cast<size_t>(offset), static_cast<size_t>(nbytes));
-    }
+    copy();
   });
 }
 

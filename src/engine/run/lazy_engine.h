@@ -84,9 +84,9 @@ class LazyEngine final : public device::Engine {
   // Runs all but the last part if the graph is cut into parts. Returns false if it is not cut.
   bool run_parts(const device::Location& where, Sync& sync);
   void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
-  // Returns true if the graph is one program with its collectives in several processes: it is neither cut nor
-  // interpreted.
-  bool needs_other_processes(const graph::Walk& walk);
+  // Returns true if the graph is one program on all ranks, of a world or with its collectives in several processes: it
+  // is neither cut nor interpreted.
+  bool runs_on_all_ranks(const graph::Walk& walk);
   // Returns true if a graph without a program may be interpreted, so that it need not be compiled now (Note [Tiers],
   // Note [Dynamic shapes]).
   bool may_interpret(const graph::Walk& walk, bool is_part);

@@ -174,9 +174,8 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
 }
 
 bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
-  if (graph::in_world()) return false;
   // Each process would cut by its own caches, and their programs would differ.
-  if (needs_other_processes(sync.walk)) return false;
+  if (runs_on_all_ranks(sync.walk)) return false;
   const Cut cut = cuts_.find(sync.walk);
   if (cut.part.empty()) return false;
   graph::Parts parts(sync.walk, cut.part);
@@ -275,7 +274,8 @@ std::vector<ChecksPtr> checks_of(const graph::Walk& walk, const Sources* sources
 }  // namespace
 
 void LazyEngine::settle(const graph::Walk& walk, const Program& program, Launch& launch) {
-  const std::vector<Replication> replicated = graph::in_world() ? replications(walk) : std::vector<Replication>();
+  const bool in_world = program.executable->replicas() > 1;
+  const std::vector<Replication> replicated = in_world ? replications(walk) : std::vector<Replication>();
   const std::vector<ChecksPtr> checks = checks_of(walk, program.sources.get(), launch.run);
   bind_leaves(walk, [&](size_t i) {
     graph::NodePtr leaf = leaf_of(program.result_types[i], std::move(launch.results[i]));
@@ -296,7 +296,7 @@ void LazyEngine::settle(const graph::Walk& walk, const Program& program, const C
 }
 
 graph::Value LazyEngine::known(const graph::Value& value) {
-  if (graph::in_world()) return {};
+  if (session_.client().replicas() > 1) return {};
   graph::NodePtr leaf;
   session_.exclusively([&] {
     Sync sync;

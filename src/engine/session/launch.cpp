@@ -147,7 +147,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
                         program.largest->description() + " Nothing was changed: tensors keep their pending values.");
   }
   // A world's replicas compute side by side with one thread each (Note [One team]).
-  if (executable.client().is_host_memory()) {
+  if (session.target() == ops::Target::kCpuWithKernels) {
     kernels::set_team_size(executable.replicas() > 1 ? 1 : at::get_num_threads());
   }
   for (const c10::Stream& lender : launch.lenders) cuda::check_not_captured(lender);

@@ -78,10 +78,10 @@ bool needs_newer(std::string_view text) {
   return true;
 }
 
-Traits traits_of(const graph::Walk& walk, std::string_view text) {
+Traits traits_of(const graph::Walk& walk, std::string_view text, size_t replicas = 1) {
   const bool small = is_small(walk);
   const bool sooner = writes(walk) || (small && !has_repetition(walk));
-  return {small, sooner && !graph::in_world() && !needs_newer(text)};
+  return {small, sooner && replicas == 1 && !needs_newer(text)};
 }
 
 // XLA's GPU compiler divides by the memory that a program's arguments and results leave.
@@ -175,11 +175,12 @@ std::shared_ptr<PendingCompile> ProgramTable::prepare(const graph::Walk& walk, b
   program.fingerprint = walk.fingerprint;
   program.num_calls = walk.nodes.size();
   pjrt::Client& client = session_.client();
-  program.slots = cache_.slots_for(walk, !client.is_host_memory() && is_one_call(walk));
+  const bool has_own_memory = !client.is_host_memory();
+  program.slots = cache_.slots_for(walk, has_own_memory && is_one_call(walk));
   cache_.remember(walk);
   const auto device = walk.nodes.empty() ? static_cast<c10::DeviceIndex>(client.own_device())
                                          : static_cast<c10::DeviceIndex>(walk.nodes.back()->signature->device);
-  if (!client.is_host_memory()) check_capacity(session_, walk, device);
+  if (has_own_memory) check_capacity(session_, walk, device);
   EmittedProgram emitted;
   {
     const bool knows = !keeps_composites(walk) || knows_composites(client);
@@ -200,9 +201,9 @@ std::shared_ptr<PendingCompile> ProgramTable::prepare(const graph::Walk& walk, b
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
   program.collectives = collectives_of(walk);
-  pending->options =
-      compile_options(session_.target(), device, traits_of(walk, emitted.text), client.spans_processes());
-  pending->options.replicas = static_cast<int>(graph::world_size());
+  pending->options = compile_options(session_.target(), device, traits_of(walk, emitted.text, client.replicas()),
+                                     client.spans_processes());
+  pending->options.replicas = static_cast<int>(client.replicas());
   pending->options.processes = std::move(emitted.processes);
   pending->text = std::move(emitted.text);
   pending->prepared_ns = now_ns() - start;
@@ -285,16 +286,16 @@ std::vector<ExportedText> ProgramTable::exported(const graph::Walk& walk) {
   constexpr const char* kCure =
       " Save whole weights (full_tensor(), or get_model_state_dict with full_state_dict=True), and export the module "
       "with them in a process by itself, without a process group";
-  TORCH_CHECK_NOT_IMPLEMENTED(!graph::in_world(),
+  pjrt::Client& client = session_.client();
+  TORCH_CHECK_NOT_IMPLEMENTED(client.replicas() == 1,
                               "torch_pjrt.export: a program in a file is for one device, and this "
                               "process has a world of ",
-                              graph::world_size().load(), "; export it in a process without one.", kCure);
+                              client.replicas(), "; export it in a process without one.", kCure);
   for (const graph::Node* node : walk.nodes) {
     const auto op = graph::collective(*node->signature);
     TORCH_CHECK_NOT_IMPLEMENTED(!op, "torch_pjrt.export: a program in a file is for one device, and this one has an ",
                                 op.value_or(""), " between processes.", kCure);
   }
-  pjrt::Client& client = session_.client();
   std::vector<ScalarSlot> slots;
   for (const graph::ScalarValue& number : walk.scalars) slots.push_back({number});
   const auto emit = [&](std::string platform, ops::Target target) {

@@ -66,7 +66,7 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin, const st
     auto& count = options["cpu_device_count"];  // 1 unless somebody set it
     if (!std::getenv("TORCH_PJRT_CPU_DEVICES") && count == pjrt::Options::mapped_type(int64_t{1})) count = size;
   }
-  if (!node) return pjrt::Client::create(api, options);
+  if (!node) return pjrt::Client::create(api, options, graph::world_size());
   pjrt::Node own = *node;
   own.visible_device = own_gpu(options, own);
   return create_interruptibly(api, std::move(options), std::move(own));
@@ -162,7 +162,8 @@ void Session::init(const PluginChoice& plugin) {
     plugin_ = plugin;
     target_ = client->platform_name() == "cuda" ? ops::Target::kCuda : ops::Target::kAny;
     if (is_cpu(*client)) {
-      target_ = kernels::give_cpu_kernels(*client) ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
+      const bool has_kernels = client->is_host_memory() && kernels::give_cpu_kernels(*client);
+      target_ = has_kernels ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
     }
     client_ = std::move(client);
   });
@@ -214,7 +215,7 @@ c10::DeviceIndex Session::device_count() {
     if (const auto reported = gpus_of_launcher(plugin_source_())) return *reported;
     client();  // not called if there is one: a forked child may count devices
   }
-  if (graph::in_world()) return 1;
+  if (client_->replicas() > 1) return 1;
   return static_cast<c10::DeviceIndex>(client_->devices().size());
 }
 

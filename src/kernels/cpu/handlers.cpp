@@ -39,7 +39,7 @@ bool are_cpu_kernels_wanted() {
 }
 
 bool give_cpu_kernels(pjrt::Client& client) {
-  if (!are_cpu_kernels_wanted() || !client.is_host_memory()) return false;
+  if (!are_cpu_kernels_wanted()) return false;
   try {
     pjrt::register_handlers(client, all());
   } catch (const pjrt::Error&) {
