@@ -123,3 +123,68 @@ INTEGERS: list[Callable[[torch.Tensor], Any]] = [
 def test_integers_that_only_a_run_has(at: int) -> None:
     with pytest.raises(torch_pjrt.CaptureError, match=r"only a run"):
         torch_pjrt.jit(INTEGERS[at], (torch.tensor([1, 2]),))
+
+
+def writes_and_views(c: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+    a = c[i]
+    c[j] = 5
+    before = c[i] * 1
+    a.mul_(2)
+    c[i, 1] += 3
+    column = c[..., j]
+    column[0] = -4
+    element = c[i][j]
+    element += 1
+    c[i, None, j] = 8
+    return (
+        a * 1,
+        before,
+        column * 2,
+        element * 1,
+        c[:, i].sum() + c[-i - 1],
+        c[i, torch.tensor([0, 2])],
+        c[1:][i - 1] * 1,
+    )
+
+
+def counts_and_loops(c: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+    known = torch.tensor(1)
+    c[known].add_(1)
+    c[known, i] += 2
+    counts = torch.zeros(3, dtype=torch.int32)
+    counts[i] += 1
+    counts[i] += 1
+    for t in range(3):
+        c[i] = c[i] * 0.5 + t
+    made = torch.zeros(2, 3, 4)
+    made[:, i] = c[i]
+    made[1, :, j].fill_(9)
+    return counts, made
+
+
+def gradients(w: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+    with torch.enable_grad():
+        w = w.detach().requires_grad_()
+        hidden = w.sin()
+        first = hidden[i] * 3
+        hidden = hidden * 2
+        hidden[i] = w[0]
+        (gradient,) = torch.autograd.grad(first.sum() + hidden[i - 1].exp().sum() + hidden[:, j].sum(), w)
+    return gradient
+
+
+@pytest.mark.parametrize("fn", [writes_and_views, counts_and_loops, gradients])
+def test_elements_at_places_that_tensors_give(fn: Callable[..., Any]) -> None:
+    examples = torch.randn(3, 4), torch.tensor(0), torch.tensor(0)
+    calls = [torch_pjrt.jit(fn, examples), torch_pjrt.compile_step(fn)]
+    for i, j in ((1, 2), (2, -1), (0, 0)):
+        c, places = torch.randn(3, 4), (torch.tensor(i), torch.tensor(j))
+        expected = c.clone()
+        result = fn(expected, *places)
+        for call in calls:
+            given = c.clone()
+            torch.testing.assert_close(call(given, *places), result)
+            torch.testing.assert_close(given, expected)
+    for call in calls:
+        with pytest.raises(IndexError, match="out of"):
+            print(call(torch.randn(3, 4), torch.tensor(7), torch.tensor(0)))

@@ -156,3 +156,7 @@ def test_arguments_that_share_memory(tmp_path: Path) -> None:
     assert whole.tolist() == [1, 1, 1, 1]
     assert program(whole[:2], whole[2:]).tolist() == [3, 3]
     assert whole.tolist() == [2, 2, 1, 1]
+    long = torch.ones(100, device="pjrt")  # made beside others, at the next address of the device
+    apart = [torch.ones(100, device="pjrt") for _ in range(3)]
+    torch_pjrt.export(f, (torch.ones(100), torch.ones(100))).save(tmp_path / "long.pjrt", form="text")
+    assert all(bool((torch_pjrt.load(tmp_path / "long.pjrt")(each, long) == 3).all()) for each in apart)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,8 +16,11 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.capture.scalars import Number
 from torch_pjrt.capture.stand_ins import known_value
-from torch_pjrt.errors import ValueNeeded
+from torch_pjrt.capture.wrapped import is_wrapped
+from torch_pjrt.errors import CaptureError, ValueNeeded
+from torch_pjrt.program.effects import has_effects, is_custom, is_of_all_processes
 from torch_pjrt.program.placeholders import on_device
+from torch_pjrt.program.subclasses import is_compound
 
 MOST_TRIED = 1 << 14  # elements of arguments with which a kernel is tried
 
@@ -245,6 +249,129 @@ def repeat_interleave(
     input, dim = (input.flatten(), 0) if dim is None else (input, dim)
     places = torch.repeat_interleave(repeats.expand(input.shape[dim]), output_size=output_size)
     return input.index_select(dim, on_device(places))
+
+
+def check_call(func: Any, kwargs: dict[str, Any]) -> None:
+    """Raises CaptureError for calls that a program can't represent."""
+    overload = getattr(func, func.overloads()[0]) if isinstance(func, torch._ops.OpOverloadPacket) else func
+    if has_effects(overload) and not is_custom(overload) and not is_of_all_processes(overload):
+        raise CaptureError(
+            f"{overload} has effects beside its results, which would happen once, at the capture: do it outside, or "
+            "compile the function with torch.compile(backend='pjrt'), which is cut around such calls"
+        )
+    if kwargs.get("generator") is not None:
+        raise CaptureError(
+            f"{func.__name__} is given a generator, and a program draws from the default generator of its device: "
+            "leave it out (torch.manual_seed, called outside of the captured function, seeds the default one), or draw "
+            "outside and pass the tensor"
+        )
+    if func in (F.embedding, F.embedding_bag) and kwargs.get("max_norm") is not None:
+        raise CaptureError(
+            f"{func.__name__} with max_norm changes the rows of its weight that it reads, which can't be part of a "
+            "program: leave max_norm out, and rescale the weight before, in the function or outside of it (with "
+            "torch.no_grad(): weight.copy_(weight.renorm(2, 0, max_norm)))"
+        )
+
+
+INDICES = (torch.int8, torch.int16, torch.int32, torch.int64)
+UNINDEXED = (int, slice, type(None), type(...))  # parts of an index beside tensors
+
+
+@dataclass
+class Element:
+    """A slice of size 1 of a tensor, at a place that a tensor gives: a copy, with the versions of both at which they
+    were equal."""
+
+    of: Tensor
+    dim: int
+    place: Tensor
+    copy: Tensor
+    versions: tuple[int, int] = (0, 0)
+
+    def settle(self) -> None:
+        self.versions = self.of._version, self.copy._version
+
+
+class Elements:
+    """``x[i]`` and ``x[i] = value`` with integer tensors without dimensions.
+
+    In eager ``x[i]`` is a view at the place that PyTorch reads from ``i``. A program has no views at places that depend
+    on data: the element is a copy that is read anew before a function takes it if ``x`` has changed, and written back
+    after a function has changed it.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[int, Element] = {}  # by the addresses of copies
+        self.taken: list[Element] = []  # by the function that is called now
+
+    def find(self, tensor: Tensor) -> Element | None:
+        if not self.known or tensor.layout != torch.strided or is_wrapped(tensor):
+            return None
+        return self.known.get(tensor.untyped_storage().data_ptr())
+
+    def read(self, tensor: Tensor) -> None:
+        """Updates the copy that a tensor is a view of, if it is."""
+        if (each := self.find(tensor)) is None:
+            return
+        self.read(each.of)
+        self.taken.append(each)
+        if each.of._version != each.versions[0]:
+            each.copy.copy_(each.of.index_select(each.dim, each.place))
+            each.settle()
+
+    def write(self) -> None:
+        """Writes back what a function has changed of the copies that it took."""
+        while self.taken:
+            each = self.taken.pop()
+            if each.copy._version != each.versions[1]:
+                each.of.index_copy_(each.dim, each.place, each.copy)
+                each.settle()
+
+    def at(self, x: Tensor, index: Any, *value: Any) -> Any:
+        """The element, or None if a value is given for it; NotImplemented for an index of another kind."""
+        parts = list(index) if isinstance(index, tuple) else [index]
+        are_plain = all(isinstance(part, UNINDEXED) or _is_plain(part) for part in parts)
+        if not are_plain or not any(map(_is_place, parts)) or not _is_plain(x) or x.is_inference():
+            return NotImplemented
+        sizes = [_dims(part) for part in parts]
+        rest = x.dim() - sum(sizes)
+        if rest < 0:
+            return NotImplemented
+        dim = 0
+        for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+            if _is_place(part) and (known := known_value(part)) is not None:
+                parts[i] = int(known)
+            elif _is_place(part):
+                x, parts[i] = self.slice(x, dim, part), 0
+            dim += rest if part is ... else size
+        if not value:
+            return x[tuple(parts)]
+        x[tuple(parts)] = value[0]
+        return None
+
+    def slice(self, x: Tensor, dim: int, place: Tensor) -> Tensor:
+        place = place.detach().long().reshape(1)
+        place = torch.where(place < 0, place + x.shape[dim], place)
+        each = Element(x, dim, place, x.index_select(dim, place))
+        each.settle()
+        self.known[each.copy.untyped_storage().data_ptr()] = each
+        self.taken.append(each)
+        return each.copy
+
+
+def _is_plain(part: Any) -> bool:
+    return isinstance(part, Tensor) and not is_compound(part) and not is_wrapped(part) and part.layout == torch.strided
+
+
+def _is_place(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.dim() == 0 and part.dtype in INDICES
+
+
+def _dims(part: Any) -> int:
+    """How many dimensions a part of an index takes."""
+    if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8):
+        return part.dim()
+    return 0 if part is None or part is ... or isinstance(part, bool) else 1
 
 
 # Functions that choose elements of their first argument, as they are if what they choose by has a value.

@@ -14,13 +14,12 @@ from types import CellType
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
-from torch_pjrt.capture.composed import COMPOSED, check_beside_values, of_known_values
+from torch_pjrt.capture.composed import COMPOSED, Elements, check_beside_values, check_call, of_known_values
 from torch_pjrt.capture.kept import Made
 from torch_pjrt.capture.scalars import Integer, Number, apply, check_integers, concrete, holds_number, read_numbers
 from torch_pjrt.capture.stand_ins import CPU, check_leaf, check_sparse, known_value, like
@@ -28,7 +27,6 @@ from torch_pjrt.capture.ties import Place
 from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.checks import assumed
-from torch_pjrt.program.effects import has_effects, is_custom, is_of_all_processes
 from torch_pjrt.program.placeholders import DEVICE, has_memory_of, naming_device, on_device, reaches, reaches_beside
 from torch_pjrt.program.subclasses import (
     form_of,
@@ -116,28 +114,6 @@ class Follower:
     leader: int  # the index of that piece
 
 
-def check_call(func: Any, kwargs: dict[str, Any]) -> None:
-    """Raises CaptureError for calls that a program can't represent."""
-    overload = getattr(func, func.overloads()[0]) if isinstance(func, torch._ops.OpOverloadPacket) else func
-    if has_effects(overload) and not is_custom(overload) and not is_of_all_processes(overload):
-        raise CaptureError(
-            f"{overload} has effects beside its results, which would happen once, at the capture: do it outside, or "
-            "compile the function with torch.compile(backend='pjrt'), which is cut around such calls"
-        )
-    if kwargs.get("generator") is not None:
-        raise CaptureError(
-            f"{func.__name__} is given a generator, and a program draws from the default generator of its device: "
-            "leave it out (torch.manual_seed, called outside of the captured function, seeds the default one), or draw "
-            "outside and pass the tensor"
-        )
-    if func in (F.embedding, F.embedding_bag) and kwargs.get("max_norm") is not None:
-        raise CaptureError(
-            f"{func.__name__} with max_norm changes the rows of its weight that it reads, which can't be part of a "
-            "program: leave max_norm out, and rescale the weight before, in the function or outside of it (with "
-            "torch.no_grad(): weight.copy_(weight.renorm(2, 0, max_norm)))"
-        )
-
-
 def check_gradient(owner: State) -> None:
     if owner.real.grad is not None and owner.real.grad.requires_grad:
         raise CaptureError(f"{owner.name}.grad requires grad: double backward across calls is not captured")
@@ -188,6 +164,7 @@ class Recording(TorchFunctionMode):
         _C.end_optimizer_step([])  # ends a step that raised: its state is data from before the capture
         self.reads_addresses = False
         self.places: dict[int, list[tuple[Any, Any]]] = {}  # containers and keys of tensors that the function finds
+        self.elements = Elements()
         self.asserted: list[torch.Tensor] = []  # tensors that depend on all runtime assertions
         self.start = _C.newest_node_id()
 
@@ -357,6 +334,7 @@ class Recording(TorchFunctionMode):
                 placeholder = self.piece(value, USED, *first)
                 self.ties += [(self.by_id[id(value)], Place(USED, *other)) for other in others]
                 return placeholder
+            self.elements.read(value)
             return value
         if isinstance(value, (list, tuple)):
             lifted = [self.lift(v) for v in value]
@@ -418,6 +396,12 @@ class Recording(TorchFunctionMode):
         self.reads_addresses |= func in ADDRESSES
         check_call(func, kwargs or {})
         args, kwargs = self.lift(args), self.lift(kwargs or {})
+        try:
+            return self.called(func, args, kwargs)
+        finally:
+            self.elements.write()
+
+    def called(self, func: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = self.moved(func, args, kwargs)
         if func in MOVES and MOVES[func] == self.home.type:
             return self.arrived(func, args, kwargs, args[0])
@@ -444,6 +428,8 @@ class Recording(TorchFunctionMode):
                 f"{reaches_beside(func.__name__, name)}: use slices and indices, or pass the tensor that the memory "
                 "belongs to"
             )
+        if func in (T.__getitem__, T.__setitem__) and (result := self.elements.at(*args)) is not NotImplemented:
+            return result
         if func in COMPOSED and (result := COMPOSED[func](*args, **kwargs)) is not NotImplemented:
             return result
         args, kwargs = read_numbers(func.__name__, args, kwargs)

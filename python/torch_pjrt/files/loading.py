@@ -53,10 +53,10 @@ class Entry:
     def _check_memory(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
         """Raises if an updated argument shares memory with another: the program gives each its own memory."""
         for index in self._updated:
-            begin, end = _memory(tensors[index])
+            where, begin, end = _memory(tensors[index])
             for other, tensor in enumerate(tensors):
-                low, high = _memory(tensor)
-                if other != index and max(begin, low) < min(end, high):
+                there, low, high = _memory(tensor)
+                if other != index and where == there and max(begin, low) < min(end, high):
                     raise RuntimeError(
                         f"'{self.program.path}', entry '{self.name}': arguments '{names[index]}' and '{names[other]}' "
                         "share memory, and the program updates memory in place: pass a clone() of one of them"
@@ -159,11 +159,16 @@ class FileProgram:
         return str(self._program.describe())
 
 
-def _memory(tensor: torch.Tensor) -> tuple[int, int]:
-    """Returns the addresses at which a tensor's memory begins and ends."""
-    begin = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.itemsize
+def _memory(tensor: torch.Tensor) -> tuple[str | int, int, int]:
+    """Returns where a tensor is, and the addresses at which its memory begins and ends there. An address of the device
+    stands for a whole storage."""
+    where: str | int = tensor.device.type
+    storage = tensor.untyped_storage().data_ptr()
+    if where == "pjrt":
+        where, storage = storage, 0
+    begin = storage + tensor.storage_offset() * tensor.itemsize
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return begin, begin + (last + 1) * tensor.itemsize if tensor.numel() else begin
+    return where, begin, begin + (last + 1) * tensor.itemsize if tensor.numel() else begin
 
 
 def _tensor(value: Any) -> torch.Tensor:
