@@ -84,35 +84,34 @@ class _Again:
         self,
         fn: Callable[..., Any],
         modules: Sequence[torch.nn.Module],
-        examples: Sequence[torch.Tensor],
+        expected: _Examples,
         positional: Positional,
     ) -> None:
-        self.fn, self.positional = fn, positional
+        self.fn, self.expected, self.positional = fn, expected, positional
         self.modes = [(module, module.training) for module in modules]
-        self.examples = None if any(map(is_compound, examples)) else _Examples(examples, positional.name)
         self.ambient = _autocast(), torch.get_default_dtype()
-        self.known: dict[tuple[bool, tuple[int, ...]], Callable[..., Any]] = {}
+        self.known: dict[tuple[int, ...], list[Callable[..., Any]]] = {}  # by repeats()
 
-    def __call__(self, args: Sequence[torch.Tensor], has_changed: bool = False) -> Any:
+    def __call__(self, args: Sequence[torch.Tensor]) -> Any:
         same = repeats(args)
-        given = sorted(set(same))
-        key = has_changed, same
-        if key not in self.known:
-            if self.examples:
-                self.examples.check(args)
-            at = [given.index(i) for i in same]
-            now = [(module, module.training) for module, _ in self.modes]
+        known, given = self.known.setdefault(same, []), sorted(set(same))
+        tensors = [args[i] for i in given]
+        for each in known:
             try:
-                _set_modes(self.modes)
-                with _ambient(*self.ambient):
-                    self.known[key] = jit(
-                        functools.partial(_spread, self.fn, at),
-                        [args[i] for i in given],
-                        modules=[module for module, _ in self.modes],
-                    )
-            finally:
-                _set_modes(now)
-        return self.known[key](*(args[i] for i in given))
+                return each(*tensors)
+            except _Changed:
+                continue
+        self.expected.check(leaves(args))
+        at = [given.index(i) for i in same]
+        now = [(module, module.training) for module, _ in self.modes]
+        try:
+            _set_modes(self.modes)
+            with _ambient(*self.ambient):
+                modules = [module for module, _ in self.modes]
+                known.append(_compiled(functools.partial(_spread, self.fn, at), tensors, modules, is_first=False))
+        finally:
+            _set_modes(now)
+        return known[-1](*tensors)
 
 
 def _spread(fn: Callable[..., Any], at: Sequence[int], *tensors: torch.Tensor) -> Any:
@@ -137,11 +136,9 @@ def _may_share(shape: Sequence[int], strides: Sequence[int]) -> bool:
 class _Otherwise:
     """The slow path of a call whose arguments don't match the examples: converts their layout or raises."""
 
-    def __init__(self, captured: Capture, again: _Again, examples: Sequence[torch.Tensor]) -> None:
-        self.captured, self.again, self.positional = captured, again, again.positional
-        self.is_outermost = True  # nothing takes its arguments or results apart
-        self.name = self.positional.name
-        self.expected = _Examples(leaves(examples), self.name)
+    def __init__(self, captured: Capture, expected: _Examples, positional: Positional) -> None:
+        self.captured, self.expected, self.positional, self.name = captured, expected, positional, positional.name
+        self.again: _Again | None = None  # unless a caller has it, which takes the arguments or the results apart
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = self.positional(args, kwargs)
@@ -149,10 +146,10 @@ class _Otherwise:
             raise TypeError(f"{self.name}: a fake tensor has no values to run a program on; call the function itself")
         self.expected.check(args)
         has_changed = self.captured.changed() is not None
-        if has_changed and not self.is_outermost:
+        if has_changed and self.again is None:
             raise _Changed
-        if has_changed or (self.again.examples and len(set(map(id, args))) < len(args)):
-            return self.again(args, has_changed)
+        if self.again is not None and (has_changed or len(set(map(id, args))) < len(args)):
+            return self.again(args)
         fitting = []
         for i, (given, (shape, dtype, device, strides, _)) in enumerate(zip(args, self.expected.forms, strict=True)):
             if given.stride() == strides and not given.is_conj() and not given.is_neg():
@@ -222,13 +219,24 @@ def jit(
             raise TypeError(f"jit takes tensors as example_args; number {i} is a {type(example).__name__}")
     examples = tuple(examples[i] if i == first else examples[i].detach() for i, first in enumerate(repeats(examples)))
     watcher = new_watcher() if trace else None
-    with torch.no_grad(), watching(watcher):
+    with watching(watcher):
+        call = _compiled(fn, examples, modules, is_first=True)
+    call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # captures again, for torch_pjrt.trace
+    call.watcher = watcher
+    return call
+
+
+def _compiled(
+    fn: Callable[..., Any], examples: Sequence[torch.Tensor], modules: Iterable[torch.nn.Module], is_first: bool
+) -> Any:
+    """Returns the program of a function. The first one of a function captures anew what it doesn't fit; others raise
+    ``_Changed``."""
+    with torch.no_grad():
         found = find(fn, modules)
         captured = capture(fn, examples, {}, found, with_grads=False)
     name = getattr(fn, "__name__", type(fn).__name__)
-    positional = Positional(fn, examples, name)
-    again = _Again(fn, found.modules, examples, positional)
-    otherwise = _Otherwise(captured, again, examples)
+    positional, expected = Positional(fn, examples, name), _Examples(leaves(examples), name)
+    otherwise = _Otherwise(captured, expected, positional)
     call: Any = Jitted(captured.call, (otherwise, *captured.places))
     call.program = captured.program
     if captured.ties:
@@ -239,12 +247,13 @@ def jit(
         call = _handed_over(call, captured)
     if any(map(is_compound, examples)):
         call = _taken_apart(call, examples, positional)
-    if not isinstance(call, Jitted):
-        otherwise.is_outermost = False
-        call = _apart(call, again)
-    call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # captures again, for torch_pjrt.trace
-    call.watcher = watcher
-    return call
+    if not is_first:
+        return call
+    again = _Again(fn, found.modules, expected, positional)
+    if isinstance(call, Jitted):
+        otherwise.again = again
+        return call
+    return _apart(call, again)
 
 
 def _apart(call: Any, again: _Again) -> Callable[..., Any]:
@@ -255,7 +264,7 @@ def _apart(call: Any, again: _Again) -> Callable[..., Any]:
         try:
             return call(*args)
         except _Changed:
-            return again(args, has_changed=True)
+            return again(args)
 
     run.program = call.program  # type: ignore[attr-defined]
     return run
