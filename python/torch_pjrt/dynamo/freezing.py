@@ -163,16 +163,45 @@ def activation_after(node: fx.Node) -> tuple[str, fx.Node] | None:
     return ("relu6", user) if is_relu6 else None
 
 
-class Behind(NamedTuple):
-    """The operations on a convolution's result that are fused into its call."""
+class Convolution(NamedTuple):
+    """A convolution with a constant weight, and the operations on its result that are fused into its call."""
 
+    images: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    window: Window
     norm: Norm | None
     added: fx.Node | None
     activation: str
     last: fx.Node  # the node whose result is the call's
 
 
-def behind(node: fx.Node, constants: set[fx.Node]) -> Behind:
+def replace(node: fx.Node, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Puts a call in the place of a node."""
+    with node.graph.inserting_before(node):
+        call = node.graph.call_function(target, arguments)
+    call.meta = dict(node.meta)
+    node.replace_all_uses_with(call)
+
+
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """Returns the arguments of a call by name, with defaults."""
+    target: Any = node.target
+    given = {each.name: each.default_value for each in target._schema.arguments}
+    return {**given, **dict(zip(given, node.args, strict=False)), **node.kwargs}
+
+
+def convolution_of(node: fx.Node, constants: set[fx.Node]) -> Convolution | None:
+    """Returns the two-dimensional convolution of a batch with a constant weight; None for another node."""
+    if node.target not in (aten.convolution.default, aten.conv2d.default) or node.meta["val"].dim() != 4:
+        return None
+    given = arguments_of(node)
+    images, weight, bias = given["input"], given["weight"], given["bias"]
+    if images in constants or weight not in constants or not (bias is None or bias in constants):
+        return None
+    if given.get("transposed"):
+        return None
+    pairs = [list(given[name]) * (2 if len(given[name]) == 1 else 1) for name in Window._fields[:3]]
     norm, added, activation, last = None, None, "none", node
     if after := norm_after(last, constants):
         norm, last = after
@@ -180,7 +209,7 @@ def behind(node: fx.Node, constants: set[fx.Node]) -> Behind:
         added, last = sum_
     if cut := activation_after(last):
         activation, last = cut
-    return Behind(norm, added, activation, last)
+    return Convolution(images, weight, bias, Window(*pairs, given["groups"]), norm, added, activation, last)
 
 
 def is_claimed(op: str, convolution: fx.Node) -> bool:
@@ -193,25 +222,13 @@ def is_claimed(op: str, convolution: fx.Node) -> bool:
 
 def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
     """Replaces a convolution, and the fused operations on its result, by a call; returns its weight, or None."""
-    if node.target is not aten.convolution.default:
+    found = convolution_of(node, constants)
+    if found is None or not torch.backends.mkldnn.is_available() or not is_claimed("frozen_convolution", node):
         return None
-    arguments: Any = node.args
-    images, weight, bias, stride, padding, dilation, transposed, _, groups = arguments
-    if images in constants or weight not in constants or not (bias is None or bias in constants) or transposed:
-        return None
-    value = node.meta["val"]
-    if value.dim() != 4 or not torch.backends.mkldnn.is_available() or not is_claimed("frozen_convolution", node):
-        return None
-    window = Window(list(stride), list(padding), list(dilation), groups)
-    norm, added, activation, last = behind(node, constants)
+    images, weight, bias, window, norm, added, activation, last = found
     frozen = Weight(_C.FrozenWeight(), window, list(images.meta["val"].shape), weight, bias, norm)
-    with node.graph.inserting_before(last):
-        call = node.graph.call_function(
-            torch.ops.torch_pjrt.frozen_convolution.default,
-            (images, added, frozen.place.number, list(value.shape), *window, activation),
-        )
-    call.meta = dict(last.meta)
-    last.replace_all_uses_with(call)
+    arguments = images, added, frozen.place.number, list(node.meta["val"].shape), *window, activation
+    replace(last, torch.ops.torch_pjrt.frozen_convolution.default, arguments)
     return frozen
 
 

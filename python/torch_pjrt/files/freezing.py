@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.composite_ops.composite import composite
-from torch_pjrt.dynamo.freezing import Norm, Window, behind, folded
+from torch_pjrt.dynamo.freezing import Norm, Window, convolution_of, folded, replace
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.files.naming import Names
 from torch_pjrt.files.safetensors import content
@@ -104,31 +104,17 @@ class Frozen:
             name = names.names.get(id(tensor), str(found.weight.target))
             self.matrices[id(tensor)] = Matrix(name, tensor, _digest(tensor))
         called = _product(found.is_transposed, bias is not None, self.matrices[id(tensor)].digest)
-        operands = [found.rows, found.weight] + ([] if found.bias is None else [found.bias])
-        with node.graph.inserting_before(node):
-            call = node.graph.call_function(called, tuple(operands))
-        call.meta = dict(node.meta)
-        node.replace_all_uses_with(call)
+        replace(node, called, (found.rows, found.weight) if found.bias is None else found[:3])
 
     def _freeze_convolution(self, module: fx.GraphModule, node: fx.Node, constants: set[fx.Node], names: Names) -> None:
-        if node.target is not aten.conv2d.default:
+        if (found := convolution_of(node, constants)) is None:
             return
-        images, weight, bias, stride, padding, dilation, groups = _arguments(*node.args, **node.kwargs)
-        if images in constants or weight not in constants or not (bias is None or bias in constants):
-            return
-        if node.meta["val"].dim() != 4:  # a single image, which no batch norm takes
-            return
-        window = Window(stride, padding, dilation, groups)
-        norm, added, activation, last = behind(node, constants)
+        images, weight, bias, window, norm, added, activation, last = found
         new_weight, new_bias, digest = self._folded(module, weight, bias, norm, names)
         operands: list[Any] = [images, _put(module, last, new_weight)]
         operands += [] if new_bias is None else [_put(module, last, new_bias)]
         operands += [] if added is None else [added]
-        called = _convolution(window, activation, new_bias is not None, added is not None, digest)
-        with node.graph.inserting_before(last):
-            call = node.graph.call_function(called, tuple(operands))
-        call.meta = dict(last.meta)
-        last.replace_all_uses_with(call)
+        replace(last, _convolution(window, activation, new_bias is not None, added is not None, digest), (*operands,))
 
     def _folded(
         self, module: fx.GraphModule, weight: fx.Node, bias: fx.Node | None, norm: Norm | None, names: Names
@@ -225,21 +211,6 @@ def _new_weights(parts: list[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
         on_cpu = [part.detach().cpu() if isinstance(part, torch.Tensor) else part for part in parts]
         made, shift = folded(on_cpu[0], on_cpu[1], on_cpu[2:] or None)
         return made.clone(memory_format=torch.contiguous_format), None if shift is None else shift.clone()
-
-
-def _arguments(
-    images: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-) -> tuple[Any, Any, Any, list[int], list[int], list[int], int]:
-    def pair(given: Any) -> list[int]:
-        return list(given) * 2 if len(given) == 1 else list(given)
-
-    return images, weight, bias, pair(stride), pair(padding), pair(dilation), groups
 
 
 def _put(module: fx.GraphModule, before: fx.Node, tensor: torch.Tensor) -> fx.Node:
