@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch._decomp  # registers PyTorch's own entries
 from torch._C import DispatchKey
+from torch._decomp.decompositions import upsample_compute_output_size
 
 from torch_pjrt import _C
 from torch_pjrt.decompositions.circular_padding import KERNELS as CIRCULAR
@@ -31,10 +32,38 @@ def dropout(input: torch.Tensor, p: float, train: bool) -> Any:
     return _dropout(input, p, train) if train and p != 0 else input
 
 
+def resampling(packet: Any) -> Kernel:
+    """Returns a kernel for the overload ``vec`` of an op that resamples images, which calls the op itself.
+
+    The Meta kernels of the gradients take no symbolic sizes: with these it is PyTorch's decomposition."""
+    decomposed = packet.vec.py_kernels[DispatchKey.Autograd]
+
+    def vec(input: torch.Tensor, output_size: Any, *align_corners_and_scales: Any) -> Any:
+        *align_corners, scales = align_corners_and_scales
+        sizes = upsample_compute_output_size(input.size(), output_size, scales)
+        if any(isinstance(size, torch.SymInt) for size in (*input.size(), *sizes)):
+            return decomposed(input, output_size, *align_corners_and_scales)
+        return packet.default(input, sizes, *align_corners, *(scales or [None] * len(sizes)))
+
+    return vec
+
+
+RESAMPLING = {
+    overload: resampling(packet) if overload is packet.vec else None
+    for name in (
+        *(f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
+        *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
+        *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+    )
+    for packet in (getattr(torch.ops.aten, name),)
+    for overload in (packet.default, packet.vec)
+}
+
 # Replacements at each of KEYS; with None the dispatcher continues to the op's own derivative.
 KERNELS: dict[Any, Kernel | None] = {
     **RECURRENT,  # captured as loops on the CPU as well, and never as a call of oneDNN
     **CIRCULAR,
+    **RESAMPLING,  # PyTorch's gather single elements
     torch.ops.aten.dropout.default: dropout,
     torch.ops.aten.hardshrink.default: None,
     torch.ops.aten.softshrink.default: None,

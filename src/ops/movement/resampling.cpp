@@ -307,9 +307,23 @@ Values upsample_backward(Emit& e, const Call& c) {
   })};
 }
 
+// Returns the elements of gradients of long lines, whose products with the matrix of weights take time with the square
+// of the length; 0 for shorter ones of other dtypes than bfloat16.
+int64_t elements_of_long_lines(const std::vector<graph::TypePtr>& operands) {
+  constexpr int64_t kLong = 1024;
+  const graph::TypePtr grad = operands[0];
+  const bool is_long = c10::isFloatingType(grad->dtype) && std::ranges::any_of(c10::IntArrayRef(grad->sizes).slice(2),
+                                                                               [](int64_t n) { return n >= kLong; });
+  return is_long ? grad->numel() : elements_of_bfloat16(operands);
+}
+
+// A gradient's result may have far more elements than its operands.
+constexpr Platforms kBackwardByAten{.aten_from = 1024, .aten_work = elements_of_long_lines};
+
 template <Method method>
-void add_method(RuleTable& rules, const std::string& name, Platforms backward = {}) {
-  rules.add_composite("aten::" + name, upsample<method, kMostGathered>, {.cpu = upsample<method, kMostGatheredOnCpu>});
+void add_method(RuleTable& rules, const std::string& name, Platforms backward = {}, Platforms forward = {}) {
+  forward.cpu = upsample<method, kMostGatheredOnCpu>;
+  rules.add_composite("aten::" + name, upsample<method, kMostGathered>, forward);
   rules.add_composite("aten::" + name + "_backward", upsample_backward<method>, backward);
 }
 
@@ -320,9 +334,10 @@ void add_resampling_rules(RuleTable& rules) {
     add_method<Method::kNearest>(rules, std::string("upsample_nearest") + rank);
     add_method<Method::kNearestExact>(rules, std::string("_upsample_nearest_exact") + rank);
   }
-  add_method<Method::kLinear>(rules, "upsample_linear1d");
-  add_method<Method::kLinear>(rules, "upsample_bilinear2d", kResampledByAten);
-  add_method<Method::kLinear>(rules, "upsample_trilinear3d", kResampledByAten);
+  add_method<Method::kLinear>(rules, "upsample_linear1d", kBackwardByAten,
+                              {.aten_from = kAtenFrom, .aten_kinds = kFloats});
+  add_method<Method::kLinear>(rules, "upsample_bilinear2d", kBackwardByAten);
+  add_method<Method::kLinear>(rules, "upsample_trilinear3d", kBackwardByAten);
   add_method<Method::kCubic>(rules, "upsample_bicubic2d");
   add_method<Method::kLinearAntialias>(rules, "_upsample_bilinear2d_aa");
   add_method<Method::kCubicAntialias>(rules, "_upsample_bicubic2d_aa");

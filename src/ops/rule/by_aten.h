@@ -32,9 +32,6 @@ inline constexpr Platforms kBFloat16ByAten{.aten_from = int64_t{1} << 15, .aten_
 inline constexpr Platforms kBFloat16WrittenByAten{
     .aten_from = int64_t{1} << 15, .aten_in_place = true, .aten_work = elements_of_bfloat16};
 
-// For gradients whose result has far more elements than their operands.
-inline constexpr Platforms kResampledByAten{.aten_from = 1024, .aten_work = elements_of_bfloat16};
-
 // Returns the number of elements; 0 if operands differ in dtype: the kernel would expect statistics in a dtype that
 // programs don't keep.
 inline int64_t elements_of_one_dtype(const std::vector<graph::TypePtr>& operands) {

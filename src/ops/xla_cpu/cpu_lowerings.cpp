@@ -130,6 +130,14 @@ Value halved(Emit& e, std::string_view op, Value x) {
   return x;
 }
 
+// Returns the sums of the rows of a table, as a product.
+Value product_of_rows(Emit& e, const Value& rows) {
+  constexpr int64_t kSplit = 1 << 20;  // elements
+  const bool splits = rows.type.elements() >= kSplit;
+  const Value vector = e.splat(splits ? -1 : 1, {rows.element(), {rows.dim(1)}});
+  return e.dot_general(splits ? e.neg(rows) : rows, vector, {{}, {}, {1}, {0}}, rows.element(), "HIGHEST");
+}
+
 // Returns the sums of rows as a product, or nothing where that is not faster.
 std::optional<Value> summed_by_product(Emit& e, const Value& x, Dims dims) {
   std::sort(dims.begin(), dims.end());
@@ -137,11 +145,35 @@ std::optional<Value> summed_by_product(Emit& e, const Value& x, Dims dims) {
   if (axis == 0 || dims.empty() || dims.front() != axis || !is_summed_by_product(x, axis)) return {};
   const int64_t width = count_of({x.dims().begin() + axis, x.dims().end()});
   const Value rows = e.reshape(x, {x.type.elements() / width, width});
-  constexpr int64_t kSplit = 1 << 20;  // elements
-  const bool splits = x.type.elements() >= kSplit;
-  const Value vector = e.splat(splits ? -1 : 1, {x.element(), {width}});
-  const Value sums = e.dot_general(splits ? e.neg(rows) : rows, vector, {{}, {}, {1}, {0}}, x.element(), "HIGHEST");
-  return e.reshape(sums, {x.dims().begin(), x.dims().begin() + axis});
+  return e.reshape(product_of_rows(e, rows), {x.dims().begin(), x.dims().begin() + axis});
+}
+
+// Returns the largest divisor of n that is a row's length, or 0.
+int64_t row_of(int64_t n) {
+  constexpr int64_t kLongest = 1024, kShortest = 64;
+  for (int64_t width = kLongest; width >= kShortest; --width) {
+    if (n % width == 0) return width;
+  }
+  return 0;
+}
+
+// Returns the sum of all elements of floats, or nothing where a product is not faster. Rows of the last dimension, or
+// of parts of it, are summed by a product, which XLA:CPU vectorizes with all that computes them: it does not vectorize
+// a sum of long formulas. Images may have another layout, and a table of narrow rows would need divisions.
+std::optional<Value> whole_by_product(Emit& e, const Value& x) {
+  constexpr int64_t kLeastElements = 1 << 13, kNarrow = 16, kRow = 512;
+  if (x.element() != ElementType::kF32 && x.element() != ElementType::kF64) return {};
+  if (x.rank() == 0 || x.rank() > 3 || x.type.elements() < kLeastElements) return {};
+  const int64_t last = x.rank() - 1, n = x.dim(last);
+  const int64_t width = x.rank() > 1 && n < kRow ? n : row_of(n);
+  if (width >= kNarrow) {
+    const Value sums = product_of_rows(e, e.reshape(x, {x.type.elements() / width, width}));
+    return e.backend().sum(e, sums, {0});
+  }
+  if (x.rank() > 1 || n < kRow) return {};
+  const int64_t whole = n / kRow * kRow;
+  const Value rest = e.reduce("add", e.slice_dim(x, 0, whole, n), e.zeros({x.element(), {}}), {0});
+  return e.add(e.backend().sum(e, e.slice_dim(x, 0, 0, whole), {0}), rest);
 }
 
 }  // namespace
@@ -158,6 +190,9 @@ bool is_summed_by_product(const Value& x, int64_t axis) {
 Value CpuLowerings::sum(Emit& e, const Value& x, const Dims& dims) const {
   if (auto of_rows = summed_by_product(e, x, dims)) return *of_rows;
   if (auto of_rows = library_reduced_rows(e, "add", x, dims)) return *of_rows;
+  if (static_cast<int64_t>(dims.size()) == x.rank()) {
+    if (auto whole = whole_by_product(e, x)) return *whole;
+  }
   const Value zero = e.zeros({x.element(), {}});
   if (auto in_parts = reduced_in_parts(e, "add", x, zero, dims)) return *in_parts;
   return e.reduce("add", x, zero, dims);

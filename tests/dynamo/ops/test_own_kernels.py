@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from functorch.compile import make_boxed_compiler
+from torch._functorch.aot_autograd import aot_module_simplified
 
 import torch_pjrt
+from torch_pjrt.dynamo.own_kernels import own_kernels
 
 ENTRIES = torch.ops.aten.multilabel_margin_loss_forward.default.py_kernels
 
@@ -62,6 +65,38 @@ def test_resampling(mode: str, dynamic: bool) -> None:
         fast = torch.compile(resample, backend="pjrt", dynamic=dynamic)
         torch.testing.assert_close(gradients(fast, x), gradients(resample, x), rtol=1e-4, atol=1e-5)
         assert not torch_pjrt.metrics()["host_fallbacks"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("antialias", [False, True])
+def test_resampling_is_an_op_of_its_own(mode: str, antialias: bool) -> None:
+    """PyTorch's decompositions compute positions in the program, and gather element by element."""
+    if antialias and mode not in ("bilinear", "bicubic"):
+        return
+    graphs: list[str] = []
+
+    def compiler(module: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(module.print_readable(print_output=False))
+        return module
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        with own_kernels():
+            return aot_module_simplified(module, inputs, fw_compiler=make_boxed_compiler(compiler))
+
+    x = torch.randn(2, 3, *(5, 6, 7)[: MODES[mode]], requires_grad=True)
+    torch._dynamo.reset()
+    torch.compile(lambda x: F.interpolate(x, scale_factor=2, mode=mode, antialias=antialias), backend=backend)(x)
+    assert [text.count("upsample") for text in graphs].count(0) == 0
+    assert not any("aten._unsafe_index" in text or "aten.index" in text for text in graphs)
+
+
+def test_gradient_of_a_long_line_that_was_resampled() -> None:
+    x = torch.randn(2, 3, 1200)
+
+    def resample(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=1.7, mode="linear")
+
+    torch.testing.assert_close(gradients(torch.compile(resample, backend="pjrt"), x), gradients(resample, x))
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.ops.opinfo import compute
 from torch_pjrt import _C
@@ -19,7 +20,9 @@ DEVICE = "pjrt"
         (1024,),
         (1025,),
         (20_001,),
+        (9973,),
         (7, 1026),
+        (3, 5003),
         (999, 999),
         (65, 3, 67),
         (130, 9),
@@ -77,6 +80,40 @@ def test_special_numbers_wherever_they_are(size: tuple[int, ...], special: float
         for function in (torch.sum, torch.prod, torch.amax, torch.amin, torch.nansum, lambda t: t.sum(-1)):
             there, here = function(y).cpu(), function(x)
             torch.testing.assert_close(there, here, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [(20_001,), (130, 100), (9, 2048), (2, 5, 999)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_of_long_formulas(size: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, t = torch.randn(size).to(dtype) * 30, (torch.rand(size) > 0.5).to(dtype)
+    for special in (None, torch.inf, torch.nan):
+        if special is not None:
+            x.view(-1)[-1] = special
+        for reduction in ("sum", "mean"):
+            here, there = (
+                F.binary_cross_entropy_with_logits(x.to(device), t.to(device), reduction=reduction)
+                for device in ("cpu", DEVICE)
+            )
+            rtol = 2e-2 if dtype == torch.bfloat16 else 1e-5
+            torch.testing.assert_close(there.cpu(), here, rtol=rtol, atol=0, equal_nan=True)
+
+
+@pytest.mark.compiled
+@pytest.mark.cpu_arithmetic
+def test_sums_of_all_elements_are_products() -> None:
+    """XLA:CPU does not vectorize a reduction of a long formula, which takes five times as long."""
+    programs: list[str] = []
+    _C.set_program_listener(lambda graph, text: programs.append(text))
+    try:
+        for size in ((20_001,), (9000,), (130, 100), (3, 8192), (8, 12, 128)):
+            x = torch.ones(size, device=DEVICE)
+            F.binary_cross_entropy_with_logits(x, x).cpu()
+    finally:
+        _C.set_program_listener(None)
+    sums = [text for text in programs if "exponential" in text]
+    assert len(sums) == 5
+    assert all("stablehlo.dot_general" in text for text in sums)
 
 
 @pytest.mark.compiled
