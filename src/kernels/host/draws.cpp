@@ -5,7 +5,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_sample_dirichlet.h>
 #include <ATen/ops/_standard_gamma.h>
-#include <ATen/ops/aminmax.h>
 #include <ATen/ops/binomial.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/complex.h>
@@ -22,6 +21,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -206,38 +206,48 @@ Tensors log_normal(const HostArguments& call) {
   return as_result(call, scaled(drawn, call.number("std"), call.number("mean")).exp_());
 }
 
-// Computes the cumulative sums in XLA:CPU's order: within blocks of 16, then over the blocks.
+// Computes the cumulative sums in XLA:CPU's order: within blocks of 16, then over the blocks. Additions of several
+// blocks alternate, because each addition of a block waits for the one before it.
 template <class T>
-void sum_up(std::vector<T>& x) {
-  constexpr size_t kBlock = 16;
-  std::vector<T> totals;
-  for (size_t i = 0; i < x.size(); ++i) {
-    if (i % kBlock != 0) x[i] += x[i - 1];
-    if (i % kBlock == kBlock - 1) totals.push_back(x[i]);
+void sum_up(std::span<T> x) {
+  constexpr size_t kBlock = 16, kSeveral = 8 * kBlock;
+  for (size_t first = 0; first < x.size(); first += kSeveral) {
+    const size_t end = std::min(first + kSeveral, x.size());
+    for (size_t i = 1; i < kBlock; ++i) {
+      for (size_t at = first + i; at < end; at += kBlock) x[at] += x[at - 1];
+    }
   }
   if (x.size() <= kBlock) return;
-  sum_up(totals);
+  std::vector<T> totals(x.size() / kBlock);
+  for (size_t block = 0; block < totals.size(); ++block) totals[block] = x[block * kBlock + kBlock - 1];
+  sum_up(std::span<T>(totals));
   for (size_t i = kBlock; i < x.size(); ++i) x[i] += totals[i / kBlock - 1];
 }
 
-// Sums up each row.
+// The cumulative sums of each row, and how many of them are below its total.
+struct SummedUp {
+  at::Tensor sums, below;
+};
+
 template <class T>
-at::Tensor summed_up(const at::Tensor& weights) {
-  at::Tensor sums = at::empty(weights.sizes(), weights.options());
-  const int64_t n = weights.size(1);
-  for (int64_t row = 0; row < weights.size(0); ++row) {
-    const T* given = weights.const_data_ptr<T>() + row * n;
-    std::vector<T> all(given, given + n);
-    sum_up(all);
-    std::copy(all.begin(), all.end(), sums.mutable_data_ptr<T>() + row * n);
+SummedUp summed_up(const at::Tensor& weights) {
+  const int64_t rows = weights.size(0), n = weights.size(1);
+  const SummedUp found{weights.clone(), at::empty({rows, 1}, at::kLong)};
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::span<T> sums(found.sums.mutable_data_ptr<T>() + row * n, static_cast<size_t>(n));
+    sum_up(sums);
+    found.below.mutable_data_ptr<int64_t>()[row] =
+        std::ranges::count_if(sums, [total = sums.back()](T sum) { return sum < total; });
   }
-  return sums;
+  return found;
 }
 
 // `by_entry`: uses the message of the kernel that checks one entry after the other.
 void check_weights(const at::Tensor& weights, bool by_entry) {
-  const auto [least, most] = at::aminmax(weights, 1);
+  const at::Tensor least = weights.amin(1), most = weights.amax(1);  // aminmax of one row is not vectorized
   const auto holds = [](const at::Tensor& of_all) { return of_all.all().item().toBool(); };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (holds((least >= 0) & (most > 0) & (most < kInfinity))) return;
   if (by_entry) {
     const std::string wrong = "invalid multinomial distribution (encountering probability entry ";
     TORCH_CHECK(holds(least.isfinite() & most.isfinite()), wrong, "= infinity or NaN)");
@@ -246,7 +256,7 @@ void check_weights(const at::Tensor& weights, bool by_entry) {
     TORCH_CHECK(holds(most.isfinite() & (least >= 0)),
                 "probability tensor contains either `inf`, `nan` or element < 0");
   }
-  TORCH_CHECK(holds(most > 0), "invalid multinomial distribution (sum of probabilities <= 0)");
+  TORCH_CHECK(false, "invalid multinomial distribution (sum of probabilities <= 0)");
 }
 
 Tensors multinomial(const HostArguments& call) {
@@ -260,10 +270,10 @@ Tensors multinomial(const HostArguments& call) {
   check_weights(weights, replaces && count > 1);
   RandomState state = call.state;
   if (replaces) {
-    const at::Tensor sums = dtype == c10::kDouble ? summed_up<double>(weights) : summed_up<float>(weights);
+    const auto [sums, below] = dtype == c10::kDouble ? summed_up<double>(weights) : summed_up<float>(weights);
     const at::Tensor total = sums.slice(1, n - 1), drawn = random_uniform(state, dtype, {weights.size(0), count});
     const at::Tensor passed = at::searchsorted(sums, drawn * total, /*out_int32=*/false, /*right=*/true);
-    return {at::minimum(passed, (sums < total).sum(1, /*keepdim=*/true)).view(type.sizes)};
+    return {at::minimum(passed, below).view(type.sizes)};
   }
   const at::Tensor race = weights / random_exponential(state, dtype, weights.sizes());
   if (count == 1) return {race.argmax(1).view(type.sizes)};
