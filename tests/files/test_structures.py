@@ -118,6 +118,9 @@ def test_containers(tmp_path: Path) -> None:
     assert isinstance(got.late["a"], torch.return_types.max)
     assert torch.equal(got.late["a"].values, x.double().max(1).values)
     assert got.early == {"limit": float("inf"), "none": None, "dtype": torch.float64, "size": (2, 3)}
+    captured = torch_pjrt.jit(lambda x: f(x, torch.float64, 2.0), (x,)), torch_pjrt.compile_step(f)
+    for result in (got, captured[0](x), captured[1](x, torch.float64, 2.0)):
+        assert isinstance(result.early["size"], torch.Size)
     with pytest.raises(TypeError, match=r"'dtype' is torch.float32, and the program is for torch.float64"):
         program(x, torch.float32, float("inf"))
 

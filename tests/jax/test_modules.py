@@ -154,3 +154,10 @@ def test_a_parameter_that_is_called_key(x):
     drawn = f(params, state, x, x + 1, key=jax.random.PRNGKey(0))[0]
     close(f(params, state, x, x + 1, key=jax.random.PRNGKey(0))[0], drawn)
     assert not np.allclose(drawn, f(params, state, x, x + 1, key=jax.random.PRNGKey(1))[0])
+
+
+def test_tuples_of_classes_that_jax_does_not_know(x):
+    most, shape = jax.jit(as_jax(lambda x: (x.max(0), x.shape), dtypes="jax"))(x)
+    assert type(most) is type(shape) is tuple
+    close(most[0], np.asarray(x).max(0))
+    assert [int(size) for size in shape] == [6, 3]

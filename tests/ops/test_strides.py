@@ -144,3 +144,25 @@ def test_a_compiled_function_views_what_eager_can(place: str) -> None:
 
     for actual, expected in zip(torch.compile(flat, backend="pjrt")(x.to(place)), flat(x), strict=True):
         torch.testing.assert_close(actual.cpu(), expected)
+
+
+WITHOUT_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "relu": torch.relu,
+    "abs": torch.abs,
+    "isnan": torch.isnan,
+    "logical_not": torch.logical_not,
+    "add": lambda x: x + 1,
+    "flip": lambda x: x.flip(0),
+    "frexp": torch.frexp,
+    "nan_to_num": torch.nan_to_num,
+    "hardtanh": torch.nn.functional.hardtanh,
+    "sin": torch.sin,
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_ELEMENTS)
+def test_results_without_elements(name: str) -> None:
+    function = WITHOUT_ELEMENTS[name]
+    for x in (torch.zeros(0, 3).t(), torch.zeros(4, 6)[:0, ::2], torch.zeros(0, 1).expand(0, 3)):
+        results, expected = function(x.to("pjrt")), function(x)
+        assert [r.stride() for r in pytree.tree_leaves(results)] == [r.stride() for r in pytree.tree_leaves(expected)]

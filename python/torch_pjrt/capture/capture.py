@@ -180,7 +180,7 @@ def _run_once(
         mode.settle_compounds()
         for leaf in pytree.tree_leaves(result):
             is_registered(type(leaf))  # a class of caches becomes a pytree node from here on
-        given_back, spec = pytree.tree_flatten(result)
+        given_back, spec = pytree.tree_flatten(result, is_leaf=lambda x: type(x) is torch.Size)
         given_back = [mode.lift(leaf) for leaf in given_back]
         for closed in filter(is_closed, given_back):
             raise CaptureError(

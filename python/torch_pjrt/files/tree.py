@@ -3,7 +3,7 @@
 - ``{"tensor": i}``
 - ``{"value": …}``: a number, a string, a bool or None, a constant of the program; ``{"float": "inf"}``, which JSON
   lacks; ``{"complex": [1.0, 2.0]}``; ``{"torch": "float32"}``, a dtype or the like
-- ``{"list": […]}``, ``{"tuple": […]}``, ``{"dict": [[key, …], …]}``
+- ``{"list": […]}``, ``{"tuple": […]}``, ``{"size": […]}`` (a ``torch.Size``), ``{"dict": [[key, …], …]}``
 - ``{"namedtuple": name, "parts": [[key, …], …]}``; in older files ``"fields": {…}``
 - ``{"class": name, "context": …, "parts": [[key, …], …]}`` for a class that PyTorch's pytrees know, with the name and
   the context that ``torch.export`` writes. The loader makes this class if it is registered, else a dict.
@@ -47,6 +47,8 @@ class Node:
 def node_of(value: Any) -> Node | None:
     """Returns a value's level and its parts; None if it has no parts."""
     kind = type(value)
+    if kind is torch.Size:
+        return Node("size", range(len(value)), list(value), kind)
     if kind in (list, tuple):
         return Node(kind.__name__, range(len(value)), list(value), kind)
     is_plain = kind is dict or kind is collections.defaultdict  # a defaultdict's factory is not saved
@@ -154,9 +156,13 @@ def parts_of(tree: Json) -> list[tuple[Any, Json]]:
     """Returns the parts of a structure, with their keys."""
     if "fields" in tree:
         return list(tree["fields"].items())
-    if "list" in tree or "tuple" in tree:
-        return list(enumerate(tree["list"] if "list" in tree else tree["tuple"]))
+    if (kind := _sequence(tree)) is not None:
+        return list(enumerate(tree[kind.__name__.lower()]))
     return [(key, part) for key, part in tree.get("dict") or tree.get("parts") or []]
+
+
+def _sequence(tree: Json) -> type[list[Any]] | type[tuple[Any, ...]] | None:
+    return next((kind for kind in (list, tuple, torch.Size) if kind.__name__.lower() in tree), None)
 
 
 def has_tensors(tree: Json) -> bool:
@@ -179,8 +185,8 @@ def decode(tree: Json, tensors: Sequence[Any]) -> Any:
     parts = [decode(part, tensors) for _, part in parts_of(tree)]
     if "namedtuple" in tree:
         return collections.namedtuple(tree["namedtuple"], keys)(*parts)
-    if "list" in tree or "tuple" in tree:
-        return parts if "list" in tree else tuple(parts)
+    if (sequence := _sequence(tree)) is not None:
+        return sequence(parts)
     kind = class_named(tree["class"]) if "class" in tree else None
     if kind is not None and kind in torch.return_types.all_return_types:
         return kind(parts)

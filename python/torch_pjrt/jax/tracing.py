@@ -98,11 +98,14 @@ def _leaves(result: Any, name: str) -> tuple[list[Any], Any]:
 
 
 def _plain(result: Any) -> Any:
-    """Converts mappings and lists of classes that JAX doesn't know (transformers' outputs) to dicts and tuples."""
+    """Converts mappings and tuples of classes that JAX doesn't know (transformers' outputs, torch.return_types, Size)
+    to dicts and tuples."""
     if isinstance(result, dict):
         return {key: _plain(value) for key, value in result.items()}
-    if type(result) in (tuple, list):
-        return type(result)(_plain(value) for value in result)
+    if type(result) is list:
+        return [_plain(value) for value in result]
+    if isinstance(result, tuple) and not hasattr(result, "_fields"):  # JAX knows named tuples
+        return tuple(_plain(value) for value in result)
     return result
 
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_permuted.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <numeric>
@@ -49,6 +50,16 @@ void lay_out_gradient_as_input(const graph::Signature& /*signature*/, Outline& o
 void lay_out_like_second(const graph::Signature& /*signature*/, Outline& outline) {
   const at::Tensor result = outline.results.at(0).toTensor();
   outline.results[0] = made_like(outline.operands.at(1), result.options());
+}
+
+// Results without elements have the input's strides, even where these have gaps.
+void lay_out_empty_as_input(const graph::Signature& /*signature*/, Outline& outline) {
+  const at::Tensor& self = outline.operands.at(0);
+  if (self.numel() > 0) return;
+  for (c10::IValue& result : outline.results) {
+    const at::Tensor tensor = result.toTensor();
+    result = at::empty_strided(tensor.sizes(), self.strides(), tensor.options());
+  }
 }
 
 // LAPACK writes each matrix of eigenvectors column by column.
@@ -214,6 +225,9 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::channel_shuffle", lay_out_as_suggested},
       {"aten::native_channel_shuffle", lay_out_as_suggested},
       {"aten::roll", lay_out_roll},
+      {"aten::flip", lay_out_empty_as_input},
+      {"aten::frexp.Tensor", lay_out_empty_as_input},
+      {"aten::nan_to_num", lay_out_empty_as_input},
       {"aten::log_sigmoid_forward", lay_out_contiguous},
       {"aten::masked_fill.Scalar", lay_out_contiguous},
       {"aten::masked_fill.Tensor", lay_out_contiguous},

@@ -23,24 +23,29 @@ Results broadcast(at::ScalarType dtype, std::initializer_list<at::Tensor> operan
 
 namespace {
 
+// Returns the result of an op whose Meta kernel lays out results without elements as the CPU's does: contiguous.
+Results with_elements(const at::Tensor& x, at::ScalarType dtype) {
+  return x.numel() == 0 ? std::nullopt : of({made_like(x, x.options().dtype(dtype))});
+}
+
 // relu: self
 Results unary(const Given& a) {
   const at::Tensor x = tensor(a[0]);
-  return are_alike({x}) || is_integer(x) ? pointwise(x) : std::nullopt;
+  return are_alike({x}) || is_integer(x) ? with_elements(x, x.scalar_type()) : std::nullopt;
 }
 
 // abs: self
 Results absolute(const Given& a) {
   const at::Tensor x = tensor(a[0]);
   if (!x.is_complex()) return unary(a);
-  return of({made_like(x, x.options().dtype(c10::toRealValueType(x.scalar_type())))});
+  return with_elements(x, c10::toRealValueType(x.scalar_type()));
 }
 
 // hardswish, logit: self, numbers
 Results floating_unary(const Given& a) { return are_alike({tensor(a[0])}) ? pointwise(tensor(a[0])) : std::nullopt; }
 
 // isnan: self
-Results of_bools(const at::Tensor& x) { return of({made_like(x, x.options().dtype(c10::kBool))}); }
+Results of_bools(const at::Tensor& x) { return with_elements(x, c10::kBool); }
 Results isnan(const Given& a) { return are_alike({tensor(a[0])}) ? of_bools(tensor(a[0])) : std::nullopt; }
 
 // logical_not: self
@@ -118,7 +123,7 @@ Results with_scalar(const Given& a) {
   for (size_t i = 1; i < a.size(); ++i) {  // including an alpha
     if (!(a[i].isInt() || (floating && a[i].isDouble()))) return {};
   }
-  return pointwise(x);
+  return with_elements(x, x.scalar_type());
 }
 
 // div.Scalar: self, other

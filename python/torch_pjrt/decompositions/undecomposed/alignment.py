@@ -124,6 +124,7 @@ def ctc_loss_backward(
     shares = (log_alpha.transpose(0, 1) + beta + neg_log_likelihood[:, None]).exp()
     labels = p.labels.expand(len(log_probs), -1, -1)
     result = log_probs.exp() - torch.zeros_like(log_probs).scatter_add(2, labels, shares)
+    result = torch.where(log_probs == -torch.inf, torch.nan, result)  # PyTorch's kernel divides by the probability
     impossible = (neg_log_likelihood == torch.inf)[:, None]
     result = torch.where(impossible, 0.0 if zero_infinity else torch.nan, result * grad[:, None])
     return torch.where(counts, result, 0)
