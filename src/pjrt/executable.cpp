@@ -51,23 +51,21 @@ void destroy_loaded(const Api& api, PJRT_LoadedExecutable* executable) {
   api.call_noexcept(&PJRT_Api::PJRT_LoadedExecutable_Destroy, args);
 }
 
-// Storage for the results' handles: on the stack for nearly every program.
-class Handles {
+// Uninitialized elements: on the stack for nearly every program.
+template <class T>
+class Few {
  public:
-  explicit Handles(size_t count) {
-    if (count > few_.size()) {
-      many_.resize(count);
-      data_ = many_.data();
-    } else {
-      data_ = few_.data();
-    }
+  explicit Few(size_t count) {
+    if (count > few_.size()) many_.resize(count);
+    data_ = count > few_.size() ? many_.data() : few_.data();
   }
-  PJRT_Buffer** data() const { return data_; }
+  T* data() const { return data_; }
+  T& operator[](size_t i) const { return data_[i]; }
 
  private:
-  std::array<PJRT_Buffer*, 128> few_;
-  std::vector<PJRT_Buffer*> many_;
-  PJRT_Buffer** data_;
+  std::array<T, 128> few_;
+  std::vector<T> many_;
+  T* data_;
 };
 
 }  // namespace
@@ -98,34 +96,6 @@ Executable::~Executable() {
 
 const Api& Executable::api() const { return client_->api(); }
 
-void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
-                         std::vector<std::shared_ptr<Buffer>>& results, Event* done) const {
-  PJRT_ExecuteOptions options{};
-  options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
-  options.non_donatable_input_indices = non_donatable.data();
-  options.num_non_donatable_input_indices = non_donatable.size();
-
-  const Handles handles(num_results());
-  PJRT_Buffer* const* argument_list = arguments.data();
-  PJRT_Buffer** result_list = handles.data();
-  TPJRT_ARGS(PJRT_LoadedExecutable_Execute, args);
-  args.executable = handle_;
-  args.options = &options;
-  args.argument_lists = &argument_list;
-  args.num_devices = 1;
-  args.num_args = arguments.size();
-  args.output_lists = &result_list;
-  PJRT_Event* done_event = nullptr;
-  if (done != nullptr) args.device_complete_events = &done_event;
-  TPJRT_CALL(api(), PJRT_LoadedExecutable_Execute, args);
-  if (done != nullptr) *done = Event(api(), done_event);
-
-  results.resize(num_results());
-  for (size_t i = 0; i < num_results(); ++i) {
-    results[i] = std::make_shared<Buffer>(client_, result_list[i], result_types_[i], device_index_);
-  }
-}
-
 namespace {
 
 // Validates an argument of one replica: it must be ready and on the replica's device. A plugin aborts the process
@@ -147,31 +117,29 @@ uint32_t new_launch_id() {
 
 }  // namespace
 
-void Executable::execute_in_world(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
-                                  std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>& done) const {
+void Executable::execute(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                         std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>* done) const {
   PJRT_ExecuteOptions options{};
   options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
-  options.launch_id = static_cast<int>(new_launch_id());
   options.non_donatable_input_indices = non_donatable.data();
   options.num_non_donatable_input_indices = non_donatable.size();
+  if (replicas_ > 1) options.launch_id = static_cast<int>(new_launch_id());
 
   const size_t outputs = num_results();
-  std::vector<PJRT_Buffer*> given, made(replicas_ * outputs);
-  given.reserve(replicas_ * arguments.size());
+  const Few<PJRT_Buffer*> given(replicas_ * arguments.size()), made(replicas_ * outputs);
+  const Few<PJRT_Buffer* const*> argument_lists(replicas_);
+  const Few<PJRT_Buffer**> result_lists(replicas_);
+  const Few<PJRT_Event*> events(replicas_);
+  PJRT_Buffer** next = given.data();
   for (size_t r = 0; r < replicas_; ++r) {
+    argument_lists[r] = next;
+    result_lists[r] = made.data() + r * outputs;
     for (size_t i = 0; i < arguments.size(); ++i) {
-      const Buffer& buffer = arguments[i]->replica(r);
-      check_replica(buffer, i, device_index_ + r);
-      given.push_back(buffer.handle());
+      const Buffer& buffer = r == 0 ? *arguments[i] : arguments[i]->replica(r);
+      if (replicas_ > 1) check_replica(buffer, i, device_index_ + r);
+      *next++ = buffer.handle();
     }
   }
-  std::vector<PJRT_Buffer* const*> argument_lists;
-  std::vector<PJRT_Buffer**> result_lists;
-  for (size_t r = 0; r < replicas_; ++r) {
-    argument_lists.push_back(given.data() + r * arguments.size());
-    result_lists.push_back(made.data() + r * outputs);
-  }
-  std::vector<PJRT_Event*> events(replicas_, nullptr);
   TPJRT_ARGS(PJRT_LoadedExecutable_Execute, args);
   args.executable = handle_;
   args.options = &options;
@@ -179,9 +147,9 @@ void Executable::execute_in_world(std::span<const Buffer* const> arguments, std:
   args.num_devices = replicas_;
   args.num_args = arguments.size();
   args.output_lists = result_lists.data();
-  args.device_complete_events = events.data();
+  if (done != nullptr) args.device_complete_events = events.data();
   TPJRT_CALL(api(), PJRT_LoadedExecutable_Execute, args);
-  for (PJRT_Event* event : events) done.emplace_back(api(), event);
+  for (size_t r = 0; done != nullptr && r < replicas_; ++r) done->emplace_back(api(), events[r]);
 
   results.resize(outputs);
   for (size_t i = 0; i < outputs; ++i) {
@@ -194,11 +162,11 @@ void Executable::execute_in_world(std::span<const Buffer* const> arguments, std:
   }
 }
 
-void Executable::execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+void Executable::execute_and_wait(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
                                   std::vector<std::shared_ptr<Buffer>>& results) const {
-  Event done(api(), nullptr);
+  std::vector<Event> done;
   execute(arguments, non_donatable, results, &done);
-  done.await(/*interruptible=*/false);
+  for (const Event& event : done) event.await(/*interruptible=*/false);
   for (const auto& result : results) result->mark_ready();
 }
 

@@ -59,18 +59,17 @@ class Executable {
   // copies it. A buffer that is passed twice can't be donated. Throws Error for arguments that don't fit, but plugins
   // check little more than sizes: a wrong element type of the same size goes unnoticed. A failure while the program
   // runs may be thrown here or by Buffer::await. After a throw `results` is unchanged, but arguments may be deleted.
-  // `done`, if given, becomes ready when the execution ends, successfully or not.
-  void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
-               std::vector<std::shared_ptr<Buffer>>& results, Event* done = nullptr) const;
-  // Starts a program of several replicas: arguments and results are the first replica's and own the others'; `done`
-  // gets an event for each. A replica whose peers don't start waits for them, on the CPU until the process ends. So
-  // nothing is started unless each argument is on its replica's device, and no more programs may run at a time than the
-  // plugin has threads for (Session::await_few_in_world).
-  void execute_in_world(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
-                        std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>& done) const;
-  // Executes like execute() and waits for the results: a single wait for all of them, which the wait hook can't end.
-  // Throws failures of the running program.
-  void execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+  // `done`, if given, gets an event that becomes ready when the execution ends, successfully or not.
+  //
+  // Of a program of several replicas, arguments and results are the first replica's and own the others'; `done` gets an
+  // event for each. A replica whose peers don't start waits for them, on the CPU until the process ends. So nothing is
+  // started unless each argument is on its replica's device, and no more programs may run at a time than the plugin has
+  // threads for (Session::await_few_in_world).
+  void execute(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
+               std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>* done = nullptr) const;
+  // Executes like execute() and waits for the end, which the wait hook can't end. Throws failures of the running
+  // program.
+  void execute_and_wait(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
                         std::vector<std::shared_ptr<Buffer>>& results) const;
 
   size_t num_results() const { return result_types_.size(); }

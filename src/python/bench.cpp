@@ -59,22 +59,14 @@ class BareProgram {
   // Returns the seconds of one execution, including the wait for its results.
   double execute() {
     py::gil_scoped_release release;
-    std::vector<PJRT_Buffer*> arguments;
-    std::vector<const pjrt::Buffer*> in_world;
+    std::vector<const pjrt::Buffer*> arguments;
     std::vector<int64_t> kept;
     for (size_t i = 0; i < buffers_.size(); ++i) {
       if (overwritten_by_[i] < 0) kept.push_back(static_cast<int64_t>(i));
-      arguments.push_back(buffers_[i]->handle());
-      in_world.push_back(buffers_[i].get());
+      arguments.push_back(buffers_[i].get());
     }
     const int64_t start = now_ns();
-    if (executable_->replicas() > 1) {
-      std::vector<pjrt::Event> done;
-      executable_->execute_in_world(in_world, kept, results_, done);
-      for (const pjrt::Event& one : done) one.await();
-    } else {
-      executable_->execute(arguments, kept, results_);
-    }
+    executable_->execute(arguments, kept, results_);
     for (const auto& result : results_) result->await();
     const double spent = static_cast<double>(now_ns() - start) * 1e-9;
     for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -94,13 +86,13 @@ class BareProgram {
           std::make_shared<const pjrt::BufferType>(engine::buffer_type(tensor.scalar_type()), tensor.sizes().vec()));
     }
     std::vector<std::shared_ptr<pjrt::Buffer>> buffers, results;
-    std::vector<PJRT_Buffer*> arguments;
+    std::vector<const pjrt::Buffer*> arguments;
     const int64_t start = now_ns();
     for (int64_t i = 0; i < count; ++i) {
       for (size_t t = 0; t < tensors.size(); ++t) {
         buffers.push_back(client.buffer_from_host(tensors[t].const_data_ptr(), types[t],
                                                   pjrt::HostBufferSemantics::kZeroCopyImmutable, 0, {}));
-        arguments.push_back(buffers.back()->handle());
+        arguments.push_back(buffers.back().get());
       }
       executable_->execute(arguments, {}, results);
       for (const auto& result : results) result->await();

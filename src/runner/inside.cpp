@@ -217,9 +217,9 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   const Compiled& compiled = ready(entry, v);
   const runner::VariantSpec& variant = entry.form->variants[v];
   std::vector<std::shared_ptr<pjrt::Buffer>> given(arguments.size()), results;
-  std::vector<PJRT_Buffer*> handles;
+  std::vector<const pjrt::Buffer*> taken;
   std::vector<int64_t> kept;  // not donated
-  handles.reserve(variant.parameters.size());
+  taken.reserve(variant.parameters.size());
   for (const Place& place : variant.parameters) {
     if (place.kind != Place::Kind::kArgument) continue;
     const Tensor::Data& data = *arguments[place.index].inside();
@@ -238,16 +238,16 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   compiled.writes_state ? alone.lock() : shared.lock();
   for (const Place& place : variant.parameters) {
     if (place.kind == Place::Kind::kState) {
-      handles.push_back(state->handle(place.index));
+      taken.push_back(state->buffer(place.index));
       continue;
     }
-    if (arguments[place.index].inside()->buffer) kept.push_back(static_cast<int64_t>(handles.size()));
-    handles.push_back(given[place.index]->handle());
+    if (arguments[place.index].inside()->buffer) kept.push_back(static_cast<int64_t>(taken.size()));
+    taken.push_back(given[place.index].get());
   }
   try {
     // The caller may reuse the arguments' memory when this returns.
-    client->shares_memory() ? compiled.executable->execute_and_wait(handles, kept, results)
-                            : compiled.executable->execute(handles, kept, results);
+    client->shares_memory() ? compiled.executable->execute_and_wait(taken, kept, results)
+                            : compiled.executable->execute(taken, kept, results);
   } catch (...) {
     if (compiled.writes_state) state->let_go_of_deleted();
     throw;

@@ -32,9 +32,9 @@ class State {
 
   std::shared_mutex& lock() const { return lock_; }
   // Call it under the lock. Throws if a failed run has consumed the piece.
-  PJRT_Buffer* handle(size_t index) const {
+  const pjrt::Buffer* buffer(size_t index) const {
     if (!buffers_[index]) throw_lost(index);
-    return buffers_[index]->handle();
+    return buffers_[index].get();
   }
   // Call it with the lock held exclusively.
   void set(size_t index, std::shared_ptr<pjrt::Buffer> buffer) { buffers_[index] = std::move(buffer); }

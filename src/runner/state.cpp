@@ -66,7 +66,7 @@ size_t State::index_of(std::string_view name) const {
 
 Tensor State::copy(size_t index) const {
   const std::shared_lock guard(lock_);
-  (void)handle(index);
+  (void)buffer(index);
   const Described& form = signature_.state[index].described;
   const Tensor on_it = on_device(form.dtype, form.shape, buffers_[index]);
   return Tensor::copy(form.dtype, form.shape, on_it.data());
@@ -88,7 +88,7 @@ void State::save(const std::string& path) const {
   std::vector<Tensor> kept;
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (signature_.state[i].is_frozen) continue;
-    (void)handle(i);
+    (void)buffer(i);
     const Described& form = signature_.state[i].described;
     kept.push_back(on_device(form.dtype, form.shape, buffers_[i]));
     const auto* bytes = static_cast<const std::byte*>(kept.back().data());

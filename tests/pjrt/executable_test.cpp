@@ -48,13 +48,13 @@ TEST_F(ExecutableTest, ManyArgumentsAndResults) {
   const auto executable = test_client().compile("func.func public @main(" + parameters + ") -> (" + types +
                                                 ") { return " + values + " : " + types + " }");
   std::vector<std::shared_ptr<Buffer>> arguments, results;
-  std::vector<PJRT_Buffer*> handles;
+  std::vector<const Buffer*> given;
   for (int i = 0; i < kCount; ++i) {
     const float value = static_cast<float>(i);
     arguments.push_back(test_client().buffer_from_host(&value, PJRT_Buffer_Type_F32, {}, Semantics::kCopy, 0, {}));
-    handles.push_back(arguments.back()->handle());
+    given.push_back(arguments.back().get());
   }
-  executable->execute(handles, {}, results);
+  executable->execute(given, {}, results);
   ASSERT_EQ(results.size(), static_cast<size_t>(kCount));
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(download(*results[static_cast<size_t>(i)])[0], kCount - 1 - i);
 }
@@ -246,7 +246,7 @@ TEST_F(ExecutableTest, WaitsAgainAndAgain) {
   auto value = upload(Floats(static_cast<size_t>(size)));
   std::vector<std::shared_ptr<Buffer>> results;
   for (int i = 0; i < 20; ++i) {
-    executable->execute_and_wait(std::vector{value->handle()}, {}, results);
+    executable->execute_and_wait(std::vector<const Buffer*>{value.get()}, {}, results);
     value = results[0];
     std::this_thread::sleep_for(std::chrono::microseconds(50 * i));  // before and after the waiting thread falls asleep
   }

@@ -62,7 +62,7 @@ inline std::vector<float> download(const Buffer& buffer) {
 // Runs a program with one argument and one result.
 inline std::shared_ptr<Buffer> run(const Executable& executable, const Buffer& argument,
                                    const std::vector<int64_t>& non_donatable = {}) {
-  PJRT_Buffer* arguments[] = {argument.handle()};
+  const Buffer* arguments[] = {&argument};
   std::vector<std::shared_ptr<Buffer>> results;
   executable.execute(arguments, non_donatable, results);
   return results.at(0);

@@ -341,13 +341,13 @@ void BoundFlattenedState::put(size_t member, const at::Tensor& tensor) {
   std::memcpy(static_cast<char*>(memory_.mutable_get()) + first, tensor.const_data_ptr(), nbytes);
 }
 
-PJRT_Buffer* BoundFlattenedState::bind(pjrt::Client& client, size_t device_index) {
+const pjrt::Buffer* BoundFlattenedState::bind(pjrt::Client& client, size_t device_index) {
   if (!buffer_) {
     buffer_ =
         client.buffer_from_host(memory_.get(), type_, pjrt::HostBufferSemantics::kZeroCopyMutable, device_index, {});
     buffer_->set_counted(false);  // the memory is the host's
   }
-  return buffer_->handle();
+  return buffer_.get();
 }
 
 void BoundFlattenedState::take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs) {

@@ -119,7 +119,7 @@ class BoundFlattenedState {
   // Copies a member from its tensor's memory on the CPU.
   void put(size_t member, const at::Tensor& tensor);
   // Returns the buffer that the program takes.
-  PJRT_Buffer* bind(pjrt::Client& client, size_t device_index);
+  const pjrt::Buffer* bind(pjrt::Client& client, size_t device_index);
   // Takes the new values after the program has run.
   void take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs);
   // Copies a member's new value back to its tensor.

@@ -70,14 +70,7 @@ void CompiledGraph::ready(CallState& call) {
 }
 
 void CompiledGraph::bind(CallState& call) {
-  for (const auto& bound : bound_) {
-    const pjrt::Buffer& buffer = bound->bind(call);
-    if (replication_analysis_) {
-      launch_.in_world.push_back(&buffer);
-    } else {
-      launch_.arguments.push_back(buffer.handle());
-    }
-  }
+  for (const auto& bound : bound_) launch_.arguments.push_back(&bound->bind(call));
   returned_->bind(call);
   for (BoundFlattenedState& state : flattened_states_) {
     for (size_t i = 0; i < state.arguments.size(); ++i) state.put(i, call.tensor(state.arguments[i]));
@@ -85,12 +78,8 @@ void CompiledGraph::bind(CallState& call) {
   }
   keys_->draw(scalars_);
   if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, scalars_);
-  if (replication_analysis_) {
-    packed_.append_to(launch_.in_world);
-    analyze_replication(call);
-  } else {
-    packed_.append_to(launch_.arguments);
-  }
+  packed_.append_to(launch_.arguments);
+  if (replication_analysis_) analyze_replication(call);
 }
 
 void CompiledGraph::analyze_replication(CallState& call) {

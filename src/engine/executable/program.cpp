@@ -48,10 +48,6 @@ void ScalarArguments::make(pjrt::Client& client, const Program& program, const s
   made_ = true;
 }
 
-void ScalarArguments::append_to(std::vector<PJRT_Buffer*>& arguments) const {
-  for (const auto& buffer : buffers_) arguments.push_back(buffer->handle());
-}
-
 void ScalarArguments::append_to(std::vector<const pjrt::Buffer*>& arguments) const {
   for (const auto& buffer : buffers_) arguments.push_back(buffer.get());
 }

@@ -55,8 +55,7 @@ struct Program {
 class ScalarArguments {
  public:
   void make(pjrt::Client& client, const Program& program, const std::vector<graph::ScalarValue>& scalars);
-  void append_to(std::vector<PJRT_Buffer*>& arguments) const;
-  void append_to(std::vector<const pjrt::Buffer*>& arguments) const;  // in a world
+  void append_to(std::vector<const pjrt::Buffer*>& arguments) const;
   bool made() const { return made_; }
   void clear();
 

@@ -125,12 +125,12 @@ bool are_mappings_scarce() {
 
 SuppliedResult::SuppliedResult(graph::TypePtr form) : form_(form), type_(buffer_type(*form)) {}
 
-PJRT_Buffer* SuppliedResult::bind(pjrt::Client& client, size_t device_index) {
+const pjrt::Buffer* SuppliedResult::bind(pjrt::Client& client, size_t device_index) {
   memory_ = c10::GetCPUAllocator()->allocate(form_->nbytes());
   buffer_ =
       client.buffer_from_host(memory_.get(), type_, pjrt::HostBufferSemantics::kZeroCopyMutable, device_index, {});
   buffer_->set_counted(false);  // the memory is the host's
-  return buffer_->handle();
+  return buffer_.get();
 }
 
 c10::Storage SuppliedResult::take(std::shared_ptr<pjrt::Buffer> output) {

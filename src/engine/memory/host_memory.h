@@ -74,7 +74,7 @@ class SuppliedResult {
   explicit SuppliedResult(graph::TypePtr form);
 
   // Allocates the memory and returns the argument for the program. Throws if there is too little memory.
-  PJRT_Buffer* bind(pjrt::Client& client, size_t device_index);
+  const pjrt::Buffer* bind(pjrt::Client& client, size_t device_index);
   // Returns the result after the program has run; `output` is what the program returned.
   c10::Storage take(std::shared_ptr<pjrt::Buffer> output);
   void let_go();

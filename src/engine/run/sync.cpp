@@ -203,16 +203,10 @@ void LazyEngine::launch_bound(const graph::Walk& walk, const Program& program, S
 void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& sync) {
   Launch& launch = sync.launch;
   launch.clear();
-  const bool in_world = program.executable->replicas() > 1;
   for (const graph::NodePtr& leaf : walk.leaves) {
     const DeviceData& data = data_of(*leaf);
-    const pjrt::Buffer& buffer = *data.buffer;
     launch.add_lender(data.lender);
-    if (in_world) {
-      launch.in_world.push_back(&buffer);
-    } else {
-      launch.arguments.push_back(buffer.handle());
-    }
+    launch.arguments.push_back(data.buffer.get());
   }
   for (const graph::Walk::Alias& alias : program.aliases) {
     const graph::NodePtr& leaf = walk.leaves[alias.leaf];
@@ -223,11 +217,7 @@ void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& syn
     }
   }
   sync.scalars.make(session_.client(), program, walk.scalars);
-  if (in_world) {
-    sync.scalars.append_to(launch.in_world);
-  } else {
-    sync.scalars.append_to(launch.arguments);
-  }
+  sync.scalars.append_to(launch.arguments);
 }
 
 namespace {

@@ -126,7 +126,6 @@ std::shared_ptr<const LargestResult> Queue::report_lacking() {
 
 void Launch::clear() {
   arguments.clear();
-  in_world.clear();
   kept.clear();
   donated.clear();
   lenders.clear();
@@ -153,25 +152,20 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   for (const c10::Stream& lender : launch.lenders) cuda::check_not_captured(lender);
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
-    if (executable.replicas() > 1) {
-      // All devices must get launches in the same order, whoever starts them: otherwise two collectives would wait for
-      // each other.
-      const std::lock_guard in_order(session.world_lock());
-      session.await_few_in_world();
-      std::vector<pjrt::Event> done;
-      executable.execute_in_world(launch.in_world, launch.kept, launch.results, done);
-      if (until == Until::kReady) {
-        for (const pjrt::Event& event : done) event.await(/*interruptible=*/false);
-      }
-      for (pjrt::Event& event : done) session.enqueue(0, std::move(event), program.largest);
-      session.started_in_world();
-    } else if (until == Until::kReady) {
+    // All devices of a world must get launches in the same order, whoever starts them: otherwise two collectives would
+    // wait for each other.
+    const bool in_world = executable.replicas() > 1;
+    std::unique_lock in_order(session.world_lock(), std::defer_lock);
+    if (in_world) in_order.lock();
+    if (in_world) session.await_few_in_world();
+    if (until == Until::kReady) {
       executable.execute_and_wait(launch.arguments, launch.kept, launch.results);
     } else {
-      pjrt::Event done(executable.client().api(), nullptr);
+      std::vector<pjrt::Event> done;
       executable.execute(launch.arguments, launch.kept, launch.results, &done);
-      session.enqueue(executable.device_index(), std::move(done), program.largest);
+      for (pjrt::Event& event : done) session.enqueue(executable.device_index(), std::move(event), program.largest);
     }
+    if (in_world) session.started_in_world();
   } catch (const pjrt::Error& error) {
     for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(!buffer->is_deleted());
     rethrow_interrupt();

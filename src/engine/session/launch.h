@@ -52,11 +52,10 @@ class Session;
 
 // Inputs and outputs of one run of a program. The caller fills it; for one thread.
 struct Launch {
-  std::vector<PJRT_Buffer*> arguments;
-  std::vector<const pjrt::Buffer*> in_world;  // replace them if the program runs on a world's devices
-  std::vector<int64_t> kept;                  // indices of arguments that must not be donated
-  std::vector<const pjrt::Buffer*> donated;   // device memory that the program takes over
-  std::vector<c10::Stream> lenders;           // streams of CUDA arguments, which wait for the program
+  std::vector<const pjrt::Buffer*> arguments;
+  std::vector<int64_t> kept;                 // indices of arguments that must not be donated
+  std::vector<const pjrt::Buffer*> donated;  // device memory that the program takes over
+  std::vector<c10::Stream> lenders;          // streams of CUDA arguments, which wait for the program
   std::vector<std::shared_ptr<pjrt::Buffer>> results;
   // The run that the program's assertions belong to; null: one of its own.
   std::shared_ptr<RunChecks> run;
