@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/resize_as_sparse.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -81,16 +82,15 @@ class HostCall {
   void sync_operands() {
     std::vector<graph::StorageSlot*> slots;
     const auto add = [&](const c10::IValue& value) {
-      if (value.isTensor() && value.toTensor().defined() && is_pjrt(value.toTensor())) {
-        slots.push_back(&storage_of(value.toTensor())->slot);
-      }
+      if (!value.isTensor() || !value.toTensor().defined() || !is_pjrt(value.toTensor())) return;
+      if (value.toTensor().layout() == c10::kStrided) slots.push_back(&storage_of(value.toTensor())->slot);
     };
     for (size_t i = first_; i < stack_.size(); ++i) {
       add(stack_[i]);
       if (!stack_[i].isList()) continue;
       for (const c10::IValue& element : stack_[i].toListRef()) add(element);
     }
-    engine().sync(slots, cause_.c_str());
+    if (!slots.empty()) engine().sync(slots, cause_.c_str());
   }
 
   at::Tensor to_host(const at::Tensor& tensor, bool written) {
@@ -98,8 +98,11 @@ class HostCall {
     for (const Moved& moved : moved_) {
       if (moved.device.is_same(tensor)) return moved.host;
     }
-    at::Tensor host = host_tensor(tensor, cause_.c_str());
-    if (written) host = host.clone();
+    const bool is_strided = tensor.layout() == c10::kStrided;
+    at::Tensor host = is_strided ? host_tensor(tensor, cause_.c_str()) : tensor.cpu();
+    if (written && is_strided) host = host.clone();
+    // _sparse_mm_reduce_impl computes what its backward reads only if a gradient is required.
+    if (!is_strided && tensor.requires_grad()) host.set_requires_grad(true);
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) host.unsafeGetTensorImpl()->set_wrapped_number(true);
     moved_.push_back({tensor, host, written});
     return host;
@@ -125,7 +128,9 @@ class HostCall {
   }
 
   void write_back(const Moved& moved) {
-    if (moved.device.sizes() != moved.host.sizes()) {
+    if (moved.device.layout() != c10::kStrided) {
+      at::resize_as_sparse_(moved.device, moved.host);
+    } else if (moved.device.sizes() != moved.host.sizes()) {
       moved.device.resize_(moved.host.sizes());
       if (moved.host.is_non_overlapping_and_dense()) {
         moved.device.unsafeGetTensorImpl()->set_sizes_and_strides(moved.host.sizes(), moved.host.strides());
@@ -205,10 +210,12 @@ void check_may_run_on_host(const std::string& op, const char* reason) {
 
 void note_on_host(const std::string& op, const char* reason) { note(op, reason, true); }
 
+void call_on_host(const Operator& op, torch::jit::Stack& stack) { HostCall(op, stack).run(); }
+
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
   check_may_run_on_host(op.name, reason);
   TORCH_CHECK_NOT_IMPLEMENTED(op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "[", op.name, "] ", reason);
-  HostCall(op, stack).run();  // throws while a graph is traced, before anything ran
+  call_on_host(op, stack);  // throws while a graph is traced, before anything ran
   note(op.name, reason, has_shape_of_data(op));
 }
 
@@ -227,7 +234,7 @@ void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::e
     if (!has_no_meta) std::rethrow_exception(meta_error);
     return run_on_host(op, stack, reason);
   }
-  HostCall(op, stack).run();
+  call_on_host(op, stack);
   note(op.name, reason, has_shape_of_data(op));
 }
 

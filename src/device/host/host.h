@@ -26,6 +26,8 @@
 namespace tpjrt::device {
 
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason);
+// Runs the op on the host, whoever counts it. Tensors of all layouts are moved.
+void call_on_host(const Operator& op, torch::jit::Stack& stack);
 // Called after the Meta kernel threw: runs the op on the host, where a user's mistake raises PyTorch's own error.
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error);
 
