@@ -21,16 +21,6 @@ namespace tpjrt::engine {
 using device::Shown;
 using graph::Value;
 
-namespace {
-
-// Returns the call's execution on the host, which is found once.
-KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars) {
-  if (!signature.on_host) signature.on_host = &KernelCall::of(&signature, c10::kCPU, scalars);
-  return *static_cast<KernelCall*>(const_cast<void*>(signature.on_host));
-}
-
-}  // namespace
-
 // Returns true unless a setting forbids it for all calls. Listeners that get each run, or each call in its place,
 // expect graphs.
 bool LazyEngine::may_run_eagerly() {
@@ -84,7 +74,7 @@ bool LazyEngine::copy_eagerly(const Shown& to, const Shown& from) {
 
 bool LazyEngine::run_eagerly(const OneCall& one) {
   const graph::Signature& signature = one.signature;
-  KernelCall& call = call_of(signature, one.scalars);
+  KernelCall& call = KernelCall::of(signature, c10::kCPU, one.scalars);
   if (!call.is_small() || signature.composites) return false;
   for (size_t i = 0; i < one.operands.size(); ++i) {
     const Shown& operand = one.operands[i];
@@ -154,8 +144,7 @@ bool LazyEngine::run_eagerly(const OneCall& one) {
     const graph::TypePtr form = graph::dense(signature.results[i]);
     std::shared_ptr<const pjrt::BufferType>& type = work.types[form];
     if (!type) type = buffer_type(*form);
-    if (!is_alone(result) || result.storage().nbytes() != form->nbytes())
-      result = empty_of(*form, c10::kCPU).copy_(result);
+    result = in_own_memory(std::move(result), *form);
     if (C10_UNLIKELY(checks_memory())) assert_has_layout(*form, result);
     const auto device = static_cast<c10::DeviceIndex>(signature.device);
     one.results.push_back({graph::make_leaf(form, keep(std::move(result), type, device)), 0});
@@ -169,10 +158,7 @@ void LazyEngine::run_kernel(c10::ArrayRef<Value> leaves, KernelOnMemory kernel, 
     if (!result.defined()) return {};
     if (!result.is_non_overlapping_and_dense()) result = result.contiguous();
     const graph::TypePtr form = form_of(result);
-    if (!is_alone(result) || result.storage().nbytes() != form->nbytes()) {
-      result = empty_of(*form, c10::kCPU).copy_(result);
-    }
-    return {graph::make_leaf(form, keep(std::move(result), buffer_type(*form), device)), 0};
+    return {graph::make_leaf(form, keep(in_own_memory(std::move(result), *form), buffer_type(*form), device)), 0};
   };
   session_.exclusively([&] {
     c10::SmallVector<at::Tensor, 4> memory;

@@ -159,8 +159,7 @@ class Interpreter {
   at::Tensor own(uint32_t number, const Value& value) {
     at::Tensor& held = values_[number];
     const graph::TensorType& type = *graph::dense(value.type());
-    const bool own = number >= walk_.leaves.size() && is_alone(held) && held.storage().nbytes() == type.nbytes();
-    return own ? std::move(held) : empty_of(type, plan_.device).copy_(held);
+    return in_own_memory(number >= walk_.leaves.size() ? std::move(held) : held, type);
   }
 
   void let_interrupt() {

@@ -11,11 +11,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "device/tensor/access.h"
@@ -207,16 +204,15 @@ at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
 
 bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
 
-KernelCall& KernelCall::of(graph::SignaturePtr signature, c10::Device device,
+at::Tensor in_own_memory(at::Tensor tensor, const graph::TensorType& type) {
+  if (is_alone(tensor) && tensor.storage().nbytes() == type.nbytes()) return tensor;
+  return empty_of(type, tensor.device()).copy_(tensor);
+}
+
+KernelCall& KernelCall::of(const graph::Signature& signature, c10::Device device,
                            c10::ArrayRef<graph::ScalarValue> scalars) {
-  using Calls = std::unordered_map<graph::SignaturePtr, std::unique_ptr<KernelCall>>;
-  static auto* lock = new std::recursive_mutex;  // is_checked() may look up others
-  static auto* on_cpu = new Calls;
-  static auto* on_cuda = new Calls;  // a signature is of one device
-  const std::lock_guard guard(*lock);
-  std::unique_ptr<KernelCall>& call = (device.is_cpu() ? *on_cpu : *on_cuda)[signature];
-  if (!call) call = std::make_unique<KernelCall>(signature, device, scalars);
-  return *call;
+  if (!signature.on_host) signature.on_host = new KernelCall(&signature, device, scalars);
+  return *static_cast<KernelCall*>(const_cast<void*>(signature.on_host));
 }
 
 KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars)

@@ -1,6 +1,6 @@
 // The execution of one call without a program, found once: mostly PyTorch's kernel on the CPU or on CUDA.
 //
-// Made from a signature and, like it, never freed. Thread-safe.
+// Made from a signature and, like it, never freed.
 //
 // Checks of indices that PyTorch's CPU kernels don't check.
 #pragma once
@@ -30,11 +30,12 @@ inline constexpr int64_t kFewElements = 1 << 12;
 
 class KernelCall {
  public:
-  // Returns the call of this signature on PyTorch's CPU or CUDA `device`. `numbers`: the scalars of any such call.
-  static KernelCall& of(graph::SignaturePtr signature, c10::Device device = c10::kCPU,
-                        c10::ArrayRef<graph::ScalarValue> scalars = {});
+  // Returns the call of this signature on PyTorch's CPU or CUDA `device`, the one device of such calls in a process.
+  // `scalars`: those of any such call. Under the session's lock.
+  static KernelCall& of(const graph::Signature& signature, c10::Device device,
+                        c10::ArrayRef<graph::ScalarValue> scalars);
   static KernelCall& of(const graph::Node& node, c10::Device device) {
-    return of(node.signature, device, node.scalars);
+    return of(*node.signature, device, node.scalars);
   }
 
   KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars);
@@ -110,5 +111,7 @@ at::Tensor empty_of(const graph::TensorType& type, c10::Device device);
 at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type);
 // Returns true if nobody else holds this memory.
 bool is_alone(const at::Tensor& tensor);
+// Returns the tensor, or a copy of this dense type if others see its memory or it is a part of more.
+at::Tensor in_own_memory(at::Tensor tensor, const graph::TensorType& type);
 
 }  // namespace tpjrt::engine
