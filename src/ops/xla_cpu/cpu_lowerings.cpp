@@ -139,10 +139,9 @@ Value product_of_rows(Emit& e, const Value& rows) {
 }
 
 // Returns the sums of rows as a product, or nothing where that is not faster.
-std::optional<Value> summed_by_product(Emit& e, const Value& x, Dims dims) {
-  std::sort(dims.begin(), dims.end());
-  const int64_t axis = x.rank() - static_cast<int64_t>(dims.size());
-  if (axis == 0 || dims.empty() || dims.front() != axis || !is_summed_by_product(x, axis)) return {};
+std::optional<Value> summed_by_product(Emit& e, const Value& x, const Dims& dims) {
+  const int64_t axis = axis_of_rows(x, dims).value_or(0);
+  if (axis == 0 || !is_summed_by_product(x, axis)) return {};
   const int64_t width = count_of({x.dims().begin() + axis, x.dims().end()});
   const Value rows = e.reshape(x, {x.type.elements() / width, width});
   return e.reshape(product_of_rows(e, rows), {x.dims().begin(), x.dims().begin() + axis});
@@ -178,6 +177,12 @@ std::optional<Value> whole_by_product(Emit& e, const Value& x) {
 
 }  // namespace
 
+std::optional<int64_t> axis_of_rows(const Value& x, const Dims& dims) {
+  const int64_t axis = x.rank() - static_cast<int64_t>(dims.size());
+  const bool are_last = !dims.empty() && std::ranges::all_of(dims, [&](int64_t d) { return d >= axis; });
+  return are_last ? std::optional(axis) : std::nullopt;
+}
+
 bool is_summed_by_product(const Value& x, int64_t axis) {
   constexpr int64_t kLeastElements = 1 << 15, kNarrowest = 16;
   constexpr int64_t kFused = 16 << 10;  // bytes: XLA:CPU fuses no product of a longer vector
@@ -211,16 +216,15 @@ Value CpuLowerings::extreme(Emit& e, std::string_view op, const Value& x, const 
     return BackendLowerings::extreme(e, op, x, identity, dims);
   }
   if (auto of_rows = library_reduced_rows(e, op, x, dims)) return *of_rows;
-  const auto kept = static_cast<size_t>(x.rank()) - dims.size();
-  const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
-  if (!last) return BackendLowerings::extreme(e, op, x, identity, dims);
-  if (kept == 0 && x.rank() == 2) {
+  const std::optional<int64_t> axis = axis_of_rows(x, dims);
+  if (!axis) return BackendLowerings::extreme(e, op, x, identity, dims);
+  if (axis == 0 && x.rank() == 2) {
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
   }
-  const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
+  const auto end_of_kept = x.dims().begin() + *axis;
   Dims rows(x.dims().begin(), end_of_kept);
   rows.push_back(count_of({end_of_kept, x.dims().end()}));
-  return e.reduce(op, halved(e, op, e.reshape(x, rows)), identity, {static_cast<int64_t>(kept)});
+  return e.reduce(op, halved(e, op, e.reshape(x, rows)), identity, {*axis});
 }
 
 Expression usually(const Expression& rare, const std::vector<Expression>& operands,

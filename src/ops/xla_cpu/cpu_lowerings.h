@@ -64,6 +64,9 @@ class CpuLowerings final : public BackendLowerings {
   Expression angle_of(const Expression& y, const Expression& x) const override;
 };
 
+// Returns the first of the dimensions that are reduced, if they are x's last ones.
+std::optional<int64_t> axis_of_rows(const Value& x, const Dims& dims);
+
 // Returns whether the sums of rows, which begin at `axis`, are the product of the rows with a vector of ones. XLA:CPU
 // vectorizes it, and fuses it with what computes the rows. It takes a third of the time of a kernel of PyTorch, for
 // which such rows are stored first. XLA:CPU runs a product that is fused with nothing on one thread, so many rows are

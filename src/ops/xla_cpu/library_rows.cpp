@@ -49,9 +49,8 @@ std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Va
 }
 
 std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, Dims dims) {
-  std::sort(dims.begin(), dims.end());
-  const int64_t axis = x.rank() - static_cast<int64_t>(dims.size());
-  if (axis == 0 || dims.empty() || dims.front() != axis) return {};
+  const int64_t axis = axis_of_rows(x, dims).value_or(0);
+  if (axis == 0) return {};
   if ((op == "add" || op == "mean") && is_summed_by_product(x, axis)) return {};
   if (!is_claimed(Heavy::kReducedRows, e, {&x}, axis)) return {};
   const Value rows = table(e, x, axis);
