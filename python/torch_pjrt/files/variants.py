@@ -315,10 +315,7 @@ def _variant(
     try:
         made = _C.export_trace(mode.trace, asserting)
     except NotImplementedError as error:
-        raise CaptureError(
-            f"'{name}' can't be a program in a file: {error}: give its result as an argument, or leave the function to "
-            "jit or compile_step"
-        ) from error
+        raise CaptureError(f"'{name}' can't be a program in a file: {error}") from error
     constants = [_constant(exported.names, tensor) for tensor in made.constants]
     places: list[Place] = [{"argument": i} for i in range(len(names))] + [{"state": piece} for piece in pieces]
     parameters = [places[p] if p >= 0 else {"state": constants[-1 - p]} for p in made.parameters]

@@ -229,8 +229,10 @@ bool is_nhwc_better_by_aten(const Signature& signature, ops::Target target) {
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,
                       const std::vector<LoweredScalar>& scalars, const Value& key) {
-  TORCH_CHECK_NOT_IMPLEMENTED(e.target() == ops::Target::kCpuWithKernels, "[", signature.name,
-                              "] is a kernel of the CPU's here, which only programs that this process runs can call");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      e.target() == ops::Target::kCpuWithKernels, "[", signature.name,
+      "] is a kernel of the CPU's here, which only programs that this process runs can call: give "
+      "its result as an argument, or leave the function to jit or compile_step");
   kernels::AtenCall call;
   Values given = operands;
   for (const LoweredScalar& number : scalars) given.push_back(number.value);
