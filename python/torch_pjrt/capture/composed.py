@@ -215,15 +215,22 @@ def check_beside_values(func: Any, args: Any, kwargs: Any) -> None:
     given = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
     if sum(each.numel() for each in given) > MOST_TRIED or any(each.layout != torch.strided for each in given):
         return
-    args, kwargs = pytree.tree_map_only(Tensor, lambda x: torch.ones(x.shape, dtype=x.dtype), (args, kwargs))
+    error = _error_of(func, args, kwargs, torch.ones)
+    if error is None or type(error) not in (RuntimeError, ValueError, TypeError):  # others may be of the ones
+        return
+    if repr(error) == repr(_error_of(func, args, kwargs, torch.zeros)):
+        raise error
+
+
+def _error_of(func: Any, args: Any, kwargs: Any, fill: Callable[..., Tensor]) -> Exception | None:
+    args, kwargs = pytree.tree_map_only(Tensor, lambda x: fill(x.shape, dtype=x.dtype), (args, kwargs))
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             func(*args, **kwargs)
     except Exception as error:
-        depends = "value" in str(error) or "shape mismatch" in str(error)
-        if type(error) in (RuntimeError, ValueError, TypeError) and not depends:  # others may be of the ones
-            raise
+        return error
+    return None
 
 
 def places(index: Any, value: Callable[[Any], Any]) -> Iterator[Any]:
