@@ -61,7 +61,7 @@ class Executable {
   // runs may be thrown here or by Buffer::await. After a throw `results` is unchanged, but arguments may be deleted.
   // `done`, if given, gets an event that becomes ready when the execution ends, successfully or not.
   //
-  // Of a program of several replicas, arguments and results are the first replica's and own the others'; `done` gets an
+  // If the program has several replicas, arguments and results are the first one's and own the others'; `done` gets an
   // event for each. A replica whose peers don't start waits for them, on the CPU until the process ends. So nothing is
   // started unless each argument is on its replica's device, and no more programs may run at a time than the plugin has
   // threads for (Session::await_few_in_world).
