@@ -233,7 +233,7 @@ def _compiled(
     ``_Changed``."""
     with torch.no_grad():
         found = find(fn, modules)
-        captured = capture(fn, examples, {}, found, with_grads=False)
+        captured = capture(fn, tuple(examples), {}, found, with_grads=False)
     name = getattr(fn, "__name__", type(fn).__name__)
     positional, expected = Positional(fn, examples, name), _Examples(leaves(examples), name)
     otherwise = _Otherwise(captured, expected, positional)

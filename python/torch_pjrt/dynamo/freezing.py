@@ -201,7 +201,9 @@ def convolution_of(node: fx.Node, constants: set[fx.Node]) -> Convolution | None
         return None
     if given.get("transposed"):
         return None
-    pairs = [list(given[name]) * (2 if len(given[name]) == 1 else 1) for name in Window._fields[:3]]
+    lists = (list(given[name]) for name in Window._fields[:3])
+    stride, padding, dilation = (each * 2 if len(each) == 1 else each for each in lists)
+    window = Window(stride, padding, dilation, given["groups"])
     norm, added, activation, last = None, None, "none", node
     if after := norm_after(last, constants):
         norm, last = after
@@ -209,7 +211,7 @@ def convolution_of(node: fx.Node, constants: set[fx.Node]) -> Convolution | None
         added, last = sum_
     if cut := activation_after(last):
         activation, last = cut
-    return Convolution(images, weight, bias, Window(*pairs, given["groups"]), norm, added, activation, last)
+    return Convolution(images, weight, bias, window, norm, added, activation, last)
 
 
 def is_claimed(op: str, convolution: fx.Node) -> bool:
