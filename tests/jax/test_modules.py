@@ -161,3 +161,18 @@ def test_tuples_of_classes_that_jax_does_not_know(x):
     assert type(most) is type(shape) is tuple
     close(most[0], np.asarray(x).max(0))
     assert [int(size) for size in shape] == [6, 3]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 8, 9, 17])
+def test_masks_that_the_function_makes(count):
+    pattern = [i % 3 != 1 for i in range(count)]
+
+    def masked(x):
+        mask = torch.tensor(pattern, dtype=torch.bool, device=x.device)
+        return mask, torch.where(mask, x, -1), torch.tensor(count > 1, device=x.device)
+
+    values = jnp.arange(float(count))
+    mask, result, whole = jax.jit(as_jax(masked))(values)
+    assert mask.tolist() == pattern
+    assert result.tolist() == [float(i) if kept else -1.0 for i, kept in enumerate(pattern)]
+    assert bool(whole) == (count > 1)

@@ -211,16 +211,13 @@ def constant(value: np.ndarray[Any, Any]) -> Any:
     shape, dtype = value.shape, value.dtype
     element = mlir.dtype_to_ir_type(dtype)
     contiguous = np.ascontiguousarray(value).reshape(shape)
-    if dtype == np.bool_:
-        contiguous = np.packbits(contiguous, bitorder="little")
-        attribute = ir.DenseElementsAttr.get(contiguous, type=element, shape=shape)
-    else:
-        raw = (
-            contiguous.view(np.uint8 if dtype.itemsize == 1 else f"u{dtype.itemsize}")
-            if dtype.kind == "V"
-            else contiguous
-        )
-        attribute = ir.DenseElementsAttr.get(raw, type=element, shape=shape)
+    if dtype == np.bool_:  # MLIR's layout of bits depends on its version
+        whole = constant(contiguous.view(np.uint8))
+        return stablehlo.ConvertOp(ir.RankedTensorType.get(shape, element), whole).result
+    raw = contiguous
+    if dtype.kind == "V":
+        raw = contiguous.view(np.uint8 if dtype.itemsize == 1 else f"u{dtype.itemsize}")
+    attribute = ir.DenseElementsAttr.get(raw, type=element, shape=shape)
     return stablehlo.ConstantOp(attribute).result
 
 
