@@ -180,6 +180,8 @@ def test_shapes_that_depend_on_known_data() -> None:
         chosen = [torch.masked_select(x, places > 2), x[:, None].expand(5, 2).masked_select(mask.bool())]
         chosen += [x.repeat_interleave(places), torch.repeat_interleave(x[None] * x[:, None], places, dim=1)]
         chosen += [torch.repeat_interleave(places), x[:2].repeat_interleave(places[2:3])]
+        some = [True, False, True, False, False]
+        chosen += [x[some], (x * x[:, None])[None, ..., some]]
         return x[places % 2 == 0], x[mask.nonzero()[:, 0]], torch.unique(places // 2), written, known, *parts, *chosen
 
     for device in DEVICES:

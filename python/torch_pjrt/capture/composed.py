@@ -192,7 +192,10 @@ def of_known_values(func: Any, args: Any, kwargs: Any) -> Any:
     found = []
 
     def value(given: Any) -> Any:
-        known = known_value(given) if isinstance(given, Tensor) and not given.requires_grad else None
+        if isinstance(given, list) and given and all(isinstance(each, bool) for each in given):
+            known: Tensor | None = torch.tensor(given)  # a mask
+        else:
+            known = known_value(given) if isinstance(given, Tensor) and not given.requires_grad else None
         if known is None:
             return given
         found.append(known)
