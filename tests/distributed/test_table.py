@@ -50,3 +50,21 @@ def test_a_rank_that_dies(server: fresh.Server) -> None:
 
 def test_ranks_that_disagree(server: fresh.Server) -> None:
     assert ranks.run(server, HERE / "disagreeing.py", 3) == [17] * 3
+
+
+@pytest.mark.parametrize(
+    ("size", "names", "least"),
+    [
+        (2, "sparse_all_reduce|object_default|get_backend|sum_twice$|with_tag$|broadcast_full", 7),
+        pytest.param(4, "test_[ab]", 60, marks=pytest.mark.thorough),
+        pytest.param(4, "test_(?![ab]|ddp|monitored_barrier_allreduce)", 80, marks=pytest.mark.thorough),
+    ],
+)
+def test_pytorchs_own(server: fresh.Server, tmp_path: Path, size: int, names: str, least: int) -> None:
+    for passed, failed, _ in ranks.run(server, HERE / "pytorchs/own.py", size, "gloo", names, tmp_path):
+        assert passed >= least
+        assert failed == {}
+
+
+def test_bases_of_pytorchs_own(server: fresh.Server, tmp_path: Path) -> None:
+    assert ranks.run(server, HERE / "pytorchs/bases.py", 2, tmp_path) == [5, 5]

@@ -81,7 +81,7 @@ struct HostGroup {
 void await(c10d::Work& work, const std::string& op, HostGroup& group);
 
 // Raises on all ranks if their `call`s differ: gloo itself would wait, or write to some of the results. Costs an
-// all_reduce of two integers.
+// all_reduce of an integer.
 void check_agreement(c10d::Backend& host, const std::string& op, const std::string& call, HostGroup& group);
 
 }  // namespace tpjrt::device

@@ -9,10 +9,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/resize_as_sparse.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
+#include <torch/library.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include <algorithm>
@@ -274,6 +276,7 @@ class HostBackend final : public Backend {
     return update<&Backend::broadcast>("c10d::broadcast_", Does::kMoves, tensors, opts);
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    if (tensors.at(0).is_sparse()) return allreduce_sparse(tensors, opts);
     return update<&Backend::allreduce>("c10d::allreduce_", Does::kReduces, tensors, opts);
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
@@ -365,6 +368,18 @@ class HostBackend final : public Backend {
   }
 
  private:
+  // The ranks' elements may be at other places, and as many as they like.
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+    HostCollective call("c10d::allreduce_", Does::kReduces, group_, opts.reduceOp);
+    Tensors all{tensors[0].detach().to(c10::kCPU, /*non_blocking=*/false, /*copy=*/true)};
+    call.agree(*host_, " sparse", tensors);
+    call.wait(host_->allreduce(all, opts));
+    const at::AutoDispatchBelowADInplaceOrView below;
+    at::resize_as_sparse_(tensors[0], all[0]);
+    tensors[0].copy_(all[0]);
+    call.take_back();
+    return finished_work(tensors);
+  }
   template <auto collective, class Options>
   WorkPtr update(const char* op, Does does, Tensors& tensors, Options opts) {
     c10d::ReduceOp reduction;
@@ -424,6 +439,14 @@ class HostBackend final : public Backend {
   std::shared_ptr<Attendance> attendance_;
   HostGroup group_;
 };
+
+// The kernel for strided tensors looks up the group's backend of the device, which takes sparse ones.
+void run_as_strided(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+}
+TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, m) {
+  m.impl("allreduce_", torch::CppFunction::makeFromBoxedFunction<&run_as_strided>());
+}
 
 }  // namespace
 
