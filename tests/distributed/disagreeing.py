@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import torch_pjrt  # noqa: F401
 
@@ -67,6 +67,8 @@ assert x.sum().item() == 18
 assert [event.name for event in profile.events()].count("gloo:all_reduce") == 1  # the comparison has no event
 with pytest.raises(RuntimeError, match="world size 3, but found 4 ranks"):
     init_device_mesh("pjrt", (2, 2))
+with pytest.raises(ValueError, match=r"a mesh with ranks \[7\]: the world has ranks 0 to 2"):
+    DeviceMesh("pjrt", [0, 1, 7])
 with pytest.raises(RuntimeError, match=r"(?s)5.*3"):
     torch.ones(2, device="pjrt:5").tolist()
 dist.destroy_process_group()

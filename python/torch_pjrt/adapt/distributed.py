@@ -111,7 +111,7 @@ def _serve(group: Any, store: Any, ranks: list[int]) -> None:
         group._register_backend(ours, ProcessGroup.BackendType.CUSTOM, served)
 
 
-_hosts: dict[int, str] = {}  # hostname by rank, of the group that is being made
+_hosts: dict[int, str] = {}  # hostname by rank of the default group, of the ranks that have met
 
 
 def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any, timeout: Any, call: str) -> Any:
@@ -189,13 +189,31 @@ def _count_processes_of_hosts(fsdp: Any) -> None:
     def groups(global_process_group: Any, num_devices_per_node: int) -> Any:
         accelerator = torch.accelerator.current_accelerator()
         if accelerator is not None and accelerator.type == "pjrt" and torch.pjrt.get_device_properties().is_host_memory:
-            here = socket.gethostname()
-            hosts = [""] * global_process_group.size()
-            torch.distributed.all_gather_object(hosts, here, global_process_group)
+            ranks, here = torch.distributed.get_process_group_ranks(global_process_group), socket.gethostname()
+            hosts = [_hosts.get(rank) for rank in ranks]
+            if None in hosts:  # ranks of "gloo" don't meet here
+                torch.distributed.all_gather_object(hosts, here, global_process_group)
             num_devices_per_node = hosts.count(here)
         return inner(global_process_group, num_devices_per_node)
 
     fsdp._init_intra_and_inter_node_groups = groups
+
+
+def _check_ranks_of_meshes(device_mesh: Any) -> None:
+    """Raises for a mesh with ranks that don't exist, which PyTorch gives the default group if its size fits."""
+    inner = device_mesh.DeviceMesh._setup_world_group_and_device
+
+    @functools.wraps(inner)
+    def _setup_world_group_and_device(self: Any) -> Any:
+        made = inner(self)
+        size = torch.distributed.get_world_size()
+        ranks = sorted({int(rank) for rank in self._rank_map})
+        if self.device_type == "pjrt" and (ranks[0] < 0 or ranks[-1] >= size):
+            beyond = [rank for rank in ranks if not 0 <= rank < size]
+            raise ValueError(f"a mesh with ranks {beyond}: the world has ranks 0 to {size - 1}; list each of them once")
+        return made
+
+    device_mesh.DeviceMesh._setup_world_group_and_device = _setup_world_group_and_device
 
 
 def install() -> None:
@@ -205,3 +223,4 @@ def install() -> None:
         _serve_new_groups()
         _refuse_captured_ddp()
         after_import("torch.distributed.fsdp._init_utils", _count_processes_of_hosts)
+        after_import("torch.distributed.device_mesh", _check_ranks_of_meshes)

@@ -123,7 +123,32 @@ def install() -> None:
 
         return between_two
 
+    def refuses_sizes(inner: Callable[..., Any]) -> Callable[..., Any]:
+        """PyTorch's bindings take no PerRank for an int, and say so of all arguments."""
+
+        @functools.wraps(inner)
+        def exchange(*given: Any, **named: Any) -> Any:
+            for sizes in (*given, *named.values()):
+                if isinstance(sizes, (list, tuple)) and any(isinstance(one, PerRank) for one in sizes):
+                    of_ranks = [
+                        [one.values[rank] if isinstance(one, PerRank) else one for one in sizes]
+                        for rank in range(_C.world_size())
+                    ]
+                    raise NotImplementedError(
+                        f"all_to_all_single: ranks with parts of their own sizes, {of_ranks}: tensors of a world have "
+                        "one shape on all ranks. Pad the parts to one size, or start a process for each rank with "
+                        "torchrun"
+                    )
+            return inner(*given, **named)
+
+        return exchange
+
+    from torch.distributed import _functional_collectives as functional
+
     _trace(PerRank, GlobalRank)
+    for name in ("alltoall_base", "all_to_all_single"):
+        setattr(ProcessGroup, name, refuses_sizes(getattr(ProcessGroup, name)))
+    functional.all_to_all_single = refuses_sizes(functional.all_to_all_single)
     ProcessGroup.rank = rank
     ProcessGroup.send, ProcessGroup.recv = refuses_ranks("send"), refuses_ranks("recv")
     for function in (get_process_group_ranks, get_global_rank, get_group_rank):

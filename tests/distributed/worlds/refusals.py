@@ -61,13 +61,22 @@ refused(
     "parts of different sizes.*Pad",
     lambda: funcol.all_to_all_single(x, [1, 1, 1, 1], [2, 1, 1, 0], world.get_group()),
 )
+splits = [1 + world.get_local_rank() % 2, 1, 1, 1]  # of each rank
+for exchange in (dist.all_to_all_single, funcol.all_to_all_single):
+    refused(
+        NotImplementedError,
+        r"all_to_all_single: ranks with parts of their own sizes, \[\[1, 1, 1, 1\], \[2, 1, 1, 1\].*Pad",
+        partial(exchange, torch.ones(5, device="pjrt"), x, splits, splits)
+        if exchange is dist.all_to_all_single
+        else partial(exchange, x, splits, splits, world.get_group()),
+    )
 refused(TypeError, r"split: got int, of which.*pass tensors", lambda: split(3, world))
 refused(TypeError, r"split: got dict, of which.*name: split\(tensor, mesh\)", lambda: split({"x": x}, world))
 refused(TypeError, r"split: got a tensor without dimensions", lambda: split(torch.tensor(3), world))
 refused(ValueError, "6 doesn't divide among 4 ranks", lambda: split(torch.ones(6), world))
 refused(ValueError, "a mesh of 2 dimensions", lambda: split(torch.ones(8), init_device_mesh("pjrt", (2, 2))))
 refused(NotImplementedError, r"without ranks \[2, 3\]", lambda: DeviceMesh("pjrt", [0, 1]).get_coordinate())
-refused(ValueError, r"mesh with ranks \[7\]: .*0 to 3", lambda: DeviceMesh("pjrt", [0, 1, 2, 7]).get_coordinate())
+refused(ValueError, r"mesh with ranks \[7\]: .*0 to 3", lambda: DeviceMesh("pjrt", [0, 1, 2, 7]))
 refused(RuntimeError, "world size 4, but found 8 ranks", lambda: init_device_mesh("pjrt", (2, 4)))
 refused(
     NotImplementedError,
