@@ -535,7 +535,7 @@ class Captured:
     @staticmethod
     def has_values(arg0: dict[str, typing.Any], arg1: tuple[typing.Any, ...]) -> bool:
         """
-        Returns whether a dict has these values, in a tuple of keys and values in turn: the same objects, or equal numbers, strings, tuples and lists.
+        Returns whether a dict has these values, in a tuple of keys and values in turn: the same objects, or equal numbers, strings, tuples and lists. NotImplemented stands for a key that is not there.
         """
     def __init__(
         self,

@@ -74,12 +74,12 @@ class Captured {
     return hand_over(results);
   }
 
-  // Whether a dict has these values, in a tuple of keys and values.
+  // Whether a dict has these values, in a tuple of keys and values. NotImplemented stands for a key that is not there.
   static bool has_values(PyObject* entries, PyObject* values) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i += 2) {
       PyObject* now = PyDict_GetItemWithError(entries, PyTuple_GET_ITEM(values, i));
       if (!now && PyErr_Occurred()) throw py::error_already_set();
-      if (!now || !is_as_before(now, PyTuple_GET_ITEM(values, i + 1))) return false;
+      if (!is_as_before(now ? now : Py_NotImplemented, PyTuple_GET_ITEM(values, i + 1))) return false;
     }
     return true;
   }
@@ -278,7 +278,7 @@ void bind_captured(py::module_& m) {
             return Captured::has_values(entries.ptr(), values.ptr());
           },
           "Returns whether a dict has these values, in a tuple of keys and values in turn: the same objects, or equal "
-          "numbers, strings, tuples and lists.");
+          "numbers, strings, tuples and lists. NotImplemented stands for a key that is not there.");
 }
 
 }  // namespace tpjrt::python

@@ -227,6 +227,26 @@ def test_what_waits_is_state_after_a_step_without_any(fails: bool) -> None:
     assert multiply(one).item() == 6
 
 
+def test_values_that_come_back_are_not_captured_again() -> None:
+    class Scaled(nn.Module):
+        scale, runs = 0.0, 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            Scaled.runs += 1
+            return x * self.scale
+
+    module, x = Scaled(), torch.ones(3)
+    multiply = torch_pjrt.jit(module, (x,))
+    for scale in (0.0, 1.0, 2.0):
+        module.scale = scale
+        assert multiply(x).tolist() == [scale] * 3
+    runs = Scaled.runs
+    for scale in (1.0, 2.0, 0.0, 2.0, 1.0):
+        module.scale = scale
+        assert multiply(x).tolist() == [scale] * 3
+    assert Scaled.runs == runs
+
+
 def test_attributes_that_are_set_to_what_they_were() -> None:
     class Scaled(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

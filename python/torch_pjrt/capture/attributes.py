@@ -9,6 +9,7 @@ same program. The attributes then stay set, and each call of the program sets th
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -89,6 +90,12 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, (*PLAIN, type(None))) for each in value)
 
 
+def _is_of_class(module: torch.nn.Module, key: str) -> bool:
+    """Whether the module's class has a plain value of this name, which one of the module's own would hide."""
+    value = inspect.getattr_static(type(module), key, NotImplemented)
+    return isinstance(value, (*PLAIN, tuple, type(None)))
+
+
 @dataclass
 class Read:
     """Attributes of a module that a captured function reads, with their values: ``(name, value, name, value, ...)``."""
@@ -124,8 +131,10 @@ class Attributes:
         result = []
         for module, name, before in self.before:
             values: list[Any] = []
-            for key in sorted(names[id(module)] & before.keys()):
-                value = before[key]
+            for key in sorted(names[id(module)]):
+                if key not in before and not _is_of_class(module, key):
+                    continue
+                value = before.get(key, NotImplemented)  # while the module has none of its own
                 is_container = isinstance(value, (dict, list, set)) and not _is_list(value)
                 if not is_container and not isinstance(value, torch.Tensor) and (id(vars(module)), key) not in skipped:
                     values += key, list(value) if isinstance(value, list) else value
