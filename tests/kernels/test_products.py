@@ -303,6 +303,27 @@ def test_a_weight_that_is_converted_is_read_in_its_layout(rows: int, narrow: tor
     assert "b_transposed = true" in call
 
 
+@with_rows
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 13])
+def test_int8_weights_are_multiplied_as_they_are(rows: int, dtype: torch.dtype, programs: list[str]) -> None:
+    """A conversion first would write the weight in the products' dtype, and read it again."""
+    x, w, bias = drawn(rows, 1000, dtype=dtype), torch.randint(-128, 128, (513, 1000), dtype=torch.int8), drawn(513)
+    x[0, 0], x[-1, 1], x[-1, 2] = torch.nan, torch.inf, -0.0
+    torch._dynamo.reset()
+    for multiply in (
+        lambda x, w, _: x @ w.to(x.dtype).t(),
+        lambda x, w, _: x @ w.t().contiguous().to(x.dtype),
+        lambda x, w, bias: F.linear(x, w.to(x.dtype), bias),
+        lambda x, w, _: x.view(1, rows, -1) @ w.t().to(x.dtype),
+    ):
+        product = torch.compile(multiply, backend="pjrt", dynamic=False)
+        close(product(x, w, bias.to(dtype)), multiply(x, w, bias.to(dtype)))
+        (call,) = [line for line in programs[-1].splitlines() if CALL in line]
+        assert 'by = "skinny"' in call
+        assert "xi8>" in call
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
 def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
     """PyTorch's kernel runs ``_weight_int8pack_mm``."""

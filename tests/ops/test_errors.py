@@ -133,7 +133,7 @@ def test_errors(name: str) -> None:
 )
 def test_complex_numbers_have_no_order(op: Any, dtype: torch.dtype) -> None:
     x = torch.arange(4).to(dtype)
-    with pytest.raises(RuntimeError) as expected:
+    with pytest.raises((RuntimeError, TypeError)) as expected:  # sort raises a TypeError in torch 2.15
         op(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -59,7 +59,10 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         values = {**dict(zip(names, args, strict=False)), **kwargs}
         given = {key: value for key, value in values.items() if key in names and value is not None}
-        options = {key: value for key, value in values.items() if key not in names}
+        # bool(): Dynamo of torch 2.15 has a variable of its own for `capturable`, which is no constant before.
+        options = {
+            key: bool(value) if isinstance(value, bool) else value for key, value in values.items() if key not in names
+        }
         captured = torch.compiler.is_dynamo_compiling()
         if is_plain(given, options) and (known.captured_whole(name) if captured else is_asked(name)):
             (compiled if captured else whole)(given, options)

@@ -13,7 +13,7 @@ from torch_pjrt import _C
 COMPUTE_ONLY = frozenset(
     {
         "aten", "prims", "rngprims", "inductor", "quantized_decomposed", "flex_lib", "torch_attn", "onnx",
-        "onnx_symbolic", "profiler", "torch_pjrt",
+        "onnx_symbolic", "profiler", "fsdp", "torch_pjrt",
     }
 )  # fmt: skip
 # In a world in one process, collectives are ops of the graph like any other (Note [World], src/graph/signature.h).

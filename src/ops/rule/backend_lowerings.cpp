@@ -20,6 +20,10 @@ const BackendLowerings& BackendLowerings::on(Target target) {
 
 Value BackendLowerings::computed_once(Emit&, const Value& x) const { return x; }
 
+Value BackendLowerings::bfloat16_of(Emit& e, const Value& integers) const {
+  return e.Builder::convert(integers, ElementType::kBF16);
+}
+
 Value BackendLowerings::rounded_below(Emit&, const Value& x, const Value&) const { return x; }
 
 Value BackendLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions,

@@ -37,6 +37,7 @@ class BackendLowerings {
   // Returns the type as which elements are moved (reshaped, sliced, joined, chosen): itself, or an unsigned integer
   // as wide.
   virtual ElementType carrier(ElementType element) const { return element; }
+  virtual Value bfloat16_of(Emit& e, const Value& integers) const;
   // Reduce over at least one dimension, in the element type of x.
   virtual Value sum(Emit& e, const Value& x, const Dims& dims) const;
   virtual Value product(Emit& e, const Value& x, const Dims& dims) const;

@@ -75,7 +75,18 @@ Value Emit::slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end) {
   return slice(x, start, limit, Dims(x.dims().size(), 1));
 }
 
+const Value* Emit::int8_of(const Value& x) const {
+  const auto found = int8_.find(x.id);
+  return found == int8_.end() ? nullptr : &found->second;
+}
+
 Value Emit::convert(const Value& x, ElementType element) {
+  if (x.element() == ElementType::kS8 && hlo::is_float(element) && hlo::byte_width(element) > 1) {
+    if (const Moved* moved = moved_from(x)) return transpose(convert(moved->from, element), moved->permutation);
+    Value y = element == ElementType::kBF16 ? backend_->bfloat16_of(*this, x) : Builder::convert(x, element);
+    int8_.emplace(y.id, x);
+    return y;
+  }
   // XLA converts numbers too large for float8_e4m3fn to NaN, as torch does before 2.13. Since then torch gives the
   // largest number.
   static const bool saturates = !std::isnan(static_cast<float>(c10::Float8_e4m3fn(1e9F)));
@@ -90,11 +101,12 @@ Value Emit::convert(const Value& x, ElementType element) {
   }
   // XLA rewrites the product of y with a converted predicate as a select between y and 0, which loses y's NaN.
   if (x.element() == ElementType::kPred && !hlo::is_integer(element) && element != ElementType::kPred)
-    return Builder::convert(Builder::convert(x, ElementType::kS32), element);
+    return convert(Builder::convert(x, ElementType::kS32), element);
   // Converts by way of float32, rounding twice as torch does. XLA:CPU has no quick conversion of its own.
   if (x.element() == ElementType::kF64 && compute_element(element) == ElementType::kF32 && element != ElementType::kF32)
     return convert(Builder::convert(x, ElementType::kF32), element);
   const bool integer = hlo::is_integer(x.element());
+  if (integer && element == ElementType::kBF16) return backend_->bfloat16_of(*this, x);
   if (element != ElementType::kF8E4M3FN || x.element() == element || !saturates ||
       !(hlo::is_float(x.element()) || integer))
     return Builder::convert(x, element);

@@ -63,6 +63,7 @@ class Emit : public hlo::Builder {
   // its sizes.
   Value as(const Value& x, const graph::TensorType& result);
   Value convert(const Value& x, ElementType element);  // no-op when equal; to 8-bit floats as this torch converts
+  const Value* int8_of(const Value& x) const;          // the int8 tensor that x was converted from, or null
   Value to(const Value& x, ElementType element);       // converts only, with torch's meaning of bool
   // Returns the dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
   static ElementType compute_element(ElementType element);
@@ -194,6 +195,7 @@ class Emit : public hlo::Builder {
  private:
   Value bits_of(const Value& x, ElementType carrier);
 
+  std::map<int32_t, Value> int8_;  // by the id of the converted value
   Target target_;
   const BackendLowerings* backend_;
   std::vector<Assertion> assertions_;

@@ -35,6 +35,19 @@ Value CpuLowerings::computed_once(Emit& e, const Value& x) const {
   return e.if_else(usual, [&](const Values&) { return Values{x}; }, otherwise)[0];
 }
 
+Value CpuLowerings::bfloat16_of(Emit& e, const Value& integers) const {
+  if (e.number_of(integers)) return BackendLowerings::bfloat16_of(e, integers);
+  const Type bits{ElementType::kU32, integers.dims()};
+  Value x = e.bitcast_convert(e.convert(integers, ElementType::kF32), bits);
+  const Value half = e.constant(16, bits);
+  if (hlo::byte_width(integers.element()) > 1) {  // to the nearest, or the even one of two
+    const Value odd = e.binary("and", e.binary("shift_right_logical", x, half), e.constant(1, bits));
+    x = e.add(x, e.add(odd, e.constant(0x7FFF, bits)));
+  }
+  x = e.convert(e.binary("shift_right_logical", x, half), ElementType::kU16);
+  return e.bitcast_convert(x, {ElementType::kBF16, integers.dims()});
+}
+
 Value CpuLowerings::rounded_below(Emit& e, const Value& x, const Value& max) const { return e.minimum(x, max); }
 
 Value CpuLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& d,

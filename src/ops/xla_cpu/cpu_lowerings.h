@@ -22,6 +22,9 @@ class CpuLowerings final : public BackendLowerings {
   ElementType carrier(ElementType element) const override {
     return element == ElementType::kBF16 ? ElementType::kU16 : element;
   }
+  // XLA:CPU converts integers to bfloat16 one at a time. Their float32's bits are rounded in vectors: a sixth of the
+  // time.
+  Value bfloat16_of(Emit& e, const Value& integers) const override;
   // XLA:CPU contracts a product and a difference to one fused multiply-add. Where the exact product exceeds the
   // rounded maximum by hundreds (a row of -1e10 * 100), exp() overflows. The minimum of the two is x, and keeps it
   // rounded.

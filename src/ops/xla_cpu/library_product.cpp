@@ -72,10 +72,15 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
   const int64_t batch = rank == 3 ? first->x.dim(0) : 1, rows = size(*first, 2), columns = size(*second, 1);
   if (a.element() == ElementType::kS8 && batch != 1) return {};
   const Layout layout = second->transposed ? kTransposed : first->transposed ? kFirstTransposed : kStraight;
-  const Who who = who_computes(Heavy::kProduct, a.element(),
-                               {batch * rows * size(*first, 1) * columns, rows, columns, batch}, layout);
-  if (who == Who::kXla) return {};
+  const Size work{batch * rows * size(*first, 1) * columns, rows, columns, batch};
   Values operands{first->x, second->x};
+  Who who = Who::kXla;
+  if (const Value* int8 = e.int8_of(second->x)) {
+    who = who_computes(Heavy::kProductOfInt8, a.element(), work, layout);
+    if (who != Who::kXla) operands[1] = *int8;
+  }
+  if (who == Who::kXla) who = who_computes(Heavy::kProduct, a.element(), work, layout);
+  if (who == Who::kXla) return {};
   std::map<std::string, std::string> attributes{{"a_transposed", hlo::attribute(first->transposed)},
                                                 {"b_transposed", hlo::attribute(second->transposed)},
                                                 {"by", hlo::attribute(name_of(who))}};

@@ -22,6 +22,15 @@ def test_a_float64_is_rounded_twice(dtype: torch.dtype) -> None:
     torch.testing.assert_close(x.to(DEVICE).to(dtype).double().cpu(), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    "integers", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool], ids=str
+)
+def test_integers_are_rounded_to_the_nearest(integers: torch.dtype) -> None:
+    x = torch.cat([torch.arange(-(2**15), 2**15), torch.arange(-5, 6).mul(2**55 + 2**30), torch.tensor([2**63 - 1])])
+    for y in (x.to(integers), x.to(integers).view(-1, 4).t()):
+        torch.testing.assert_close(y.to(DEVICE).bfloat16().cpu(), y.bfloat16(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("exponent", [0.5, -0.5])
 def test_one_half_is_a_root(dtype: torch.dtype, exponent: float) -> None:

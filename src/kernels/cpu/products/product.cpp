@@ -77,13 +77,15 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
       const at::Tensor& x = tensors.operands.at(i);
       return *attributes.get<bool>(transposed) ? transpose_of(x) : x;
     };
-    const at::Tensor a = operand(0, "a_transposed"), b = operand(1, "b_transposed");
+    const at::Tensor a = operand(0, "a_transposed");
+    at::Tensor b = operand(1, "b_transposed");
     std::optional<Addend> added;
     if (tensors.operands.size() > 2) {
       added = {tensors.operands[2], *attributes.get<double>("beta"), *attributes.get<double>("alpha")};
     }
     const auto by = *attributes.get<std::string_view>("by");
     if (by == "skinny" && multiply_skinny(a, b, added, result)) return;
+    if (result.is_floating_point()) b = b.to(a.scalar_type());  // int8
     const bool by_onednn = by == "onednn" && has_onednn();
     added ? multiply_and_add(*added, a, b, result, by_onednn) : multiply(a, b, result, by_onednn);
   });

@@ -52,6 +52,10 @@ TPJRT_TARGET inline Vector floats(const at::Half* x, int64_t count) {
   const __mmask16 mask = first(count);
   return _mm512_maskz_cvtph_ps(mask, _mm256_maskz_loadu_epi16(mask, x));
 }
+TPJRT_TARGET inline Vector floats(const int8_t* x, int64_t count) {
+  const __mmask16 mask = first(count);
+  return _mm512_maskz_cvtepi32_ps(mask, _mm512_maskz_cvtepi8_epi32(mask, _mm_maskz_loadu_epi8(mask, x)));
+}
 template <typename Element>
 TPJRT_TARGET inline Vector floats(const Element* x) {
   return floats(x, kLanes);
@@ -81,7 +85,7 @@ constexpr int64_t kLanes = 8, kMost = 4, kMany = 4;
 
 template <typename Element>
 TPJRT_TARGET inline __m128i some(const Element* x, int64_t count) {
-  alignas(16) uint16_t bits[kLanes] = {};
+  alignas(16) Element bits[16 / sizeof(Element)] = {};
   std::memcpy(bits, x, static_cast<size_t>(count) * sizeof(Element));
   return _mm_load_si128(reinterpret_cast<const __m128i*>(bits));
 }
@@ -113,6 +117,12 @@ TPJRT_TARGET inline Vector floats(const at::BFloat16* x) {
 TPJRT_TARGET inline Vector floats(const at::Half* x, int64_t count) { return _mm256_cvtph_ps(some(x, count)); }
 TPJRT_TARGET inline Vector floats(const at::Half* x) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+}
+
+TPJRT_TARGET inline Vector of_int8(__m128i x) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)); }
+TPJRT_TARGET inline Vector floats(const int8_t* x, int64_t count) { return of_int8(some(x, count)); }
+TPJRT_TARGET inline Vector floats(const int8_t* x) {
+  return of_int8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x)));
 }
 
 TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // adds by halves
@@ -148,7 +158,7 @@ struct Instructions {
 };
 
 // `x` is float32: (batch, rows and zeros up to a multiple of Instructions::most, depth).
-template <typename Element>
+template <typename Element, typename Result>
 void multiply_all(const at::Tensor& x, const at::Tensor& b, bool transposed, const std::optional<Addend>& added,
                   const at::Tensor& result) {
   const int64_t depth = b.size(-2), columns = b.size(-1), rows = result.size(-2), padded = x.size(1);
@@ -157,8 +167,8 @@ void multiply_all(const at::Tensor& x, const at::Tensor& b, bool transposed, con
   const float alpha = added ? static_cast<float>(added->alpha) : 1, beta = added ? static_cast<float>(added->beta) : 0;
   const auto* w = b.const_data_ptr<Element>();
   const auto* factors = x.const_data_ptr<float>();
-  const auto* addends = other ? other->const_data_ptr<Element>() : nullptr;
-  auto* results = result.mutable_data_ptr<Element>();
+  const auto* addends = other ? other->const_data_ptr<Result>() : nullptr;
+  auto* results = result.mutable_data_ptr<Result>();
   const int64_t together = Instructions::here().most(), groups = (columns + kGroup - 1) / kGroup;
   const auto multiply = Instructions::here().avx512 ? avx512::multiply<Element> : avx2::multiply<Element>;
   // The part of the matrix that is read once per group of rows stays in the L2 cache.
@@ -201,13 +211,21 @@ at::Tensor padded(const at::Tensor& a) {
 bool multiply_skinny(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
                      const at::Tensor& result) {
   const at::ScalarType dtype = a.scalar_type();
-  const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
-  if (!Instructions::here().avx2 || !is_half || b.scalar_type() != dtype || result.scalar_type() != dtype) return false;
+  const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf, of_int8 = b.scalar_type() == at::kChar;
+  if (!Instructions::here().avx2 || result.scalar_type() != dtype) return false;
+  if (of_int8 ? !is_half && dtype != at::kFloat : !is_half || b.scalar_type() != dtype) return false;
   const bool straight = is_dense(b, -1, -2);
   if (!straight && !is_dense(b, -2, -1)) return false;
   const at::Tensor x = padded(a);
-  dtype == at::kHalf ? multiply_all<at::Half>(x, b, !straight, added, result)
-                     : multiply_all<at::BFloat16>(x, b, !straight, added, result);
+  const auto multiply = [&]<typename Result>(Result) {
+    of_int8 ? multiply_all<int8_t, Result>(x, b, !straight, added, result)
+            : multiply_all<Result, Result>(x, b, !straight, added, result);
+  };
+  switch (dtype) {
+    case at::kHalf: multiply(at::Half()); break;
+    case at::kBFloat16: multiply(at::BFloat16()); break;
+    default: multiply_all<int8_t, float>(x, b, !straight, added, result);
+  }
   return true;
 }
 
