@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from zoo.model import Built, Model, cast, seeded
-from zoo.values import FLOOR, Values, difference, host, leaves
+from zoo.values import FLOOR, Values, difference, has_no_right_digit, host, leaves
 
 STEPS, RATE = 2, 0.01
 
@@ -143,6 +143,8 @@ class Reference:
             for seed in (7, 8):
                 self.eager.append(run(jittered(self.model.built(self.dtype), seed), self.what))
             words = difference(ours, [comparable(each, ours) for each in self.eager], true, floor)
+        if words and has_no_right_digit(self.eager, true, floor):
+            raise Inapplicable("eager: differences in the last bits of the inputs change the results as a whole")
         return "" if words and self.draws else words
 
     def seconds(self) -> float:

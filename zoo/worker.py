@@ -66,10 +66,16 @@ def answer(cell: Cell) -> dict[str, Any]:
             found = host(prepared.values(loss)) if prepared.values else after_step(prepared.made, loss)
         else:
             found = host(prepared.call())
+    except Inapplicable as reason:
+        return {"outcome": "none", "words": str(reason)}
     except Exception as error:
         outcome = "data-dependent" if isinstance(error, ValueNeeded) else "refused"
         return {"outcome": outcome, "words": words_of(error), "place": place_of(error)}
-    if words := right.wrong(found):
+    try:
+        words = right.wrong(found)
+    except Inapplicable as reason:
+        return {"outcome": "none", "words": str(reason)}
+    if words:
         return {"outcome": "wrong", "words": words}
     taken = time.process_time() - started
     if not (entry.is_timed and settings.is_timed):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.utils._pytree import tree_leaves
 
 import torch_pjrt
 from torch_pjrt import _C
@@ -41,8 +42,8 @@ def prepare(made: Built, what: str, by_command: bool = False) -> Prepared:
 
 def training(made: Built, path: Path, folder: Any) -> Prepared:
     step = torch_pjrt.compile_step(step_of(made))
-    # The step has the names of the module's arguments, which it passes on.
-    torch_pjrt.export(step, made.kwargs if made.kwargs and not made.args else made.args, name="train_step").save(path)
+    given = example(made)  # the step has the names of the module's arguments, which it passes on
+    torch_pjrt.export(step, given, name="train_step").save(path)
     program = torch_pjrt.load(path)
 
     def values(loss: Any) -> Values:
@@ -56,7 +57,8 @@ def training(made: Built, path: Path, folder: Any) -> Prepared:
                 found |= {f"{kind} {key}": each for key, each in leaves({name: value})}
         return found
 
-    return Prepared(lambda: (folder, program.train_step(*made.args, **made.kwargs))[1], made, values=values)
+    args, kwargs = ((), given) if isinstance(given, dict) else (given, {})
+    return Prepared(lambda: (folder, program.train_step(*args, **kwargs))[1], made, values=values)
 
 
 def by_pjrt_run(program: Any, made: Built, path: Path) -> list[torch.Tensor]:
@@ -71,10 +73,13 @@ def by_pjrt_run(program: Any, made: Built, path: Path) -> list[torch.Tensor]:
         file = path.with_name(f"in {len(command)}.npy")
         numpy.save(file, tensor.numpy())
         command += ["--input", f"{form['name']}={file}"]
+    whole = program(*made.args, **made.kwargs)
+    public = {id(tensor) for _, tensor in leaves(whole)}  # not the private attributes of caches
+    shown = [id(tensor) in public for tensor in tree_leaves(whole) if isinstance(tensor, torch.Tensor)]
     files = [path.with_name(f"out {i}.npy") for i in range(len(variant["results"]))]
     for form, file in zip(variant["results"], files, strict=True):
         command += ["--output", f"{form['name']}={file}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"pjrt-run: {done.stderr.strip() or done.returncode}")
-    return [torch.from_numpy(numpy.load(file)) for file in files]
+    return [torch.from_numpy(numpy.load(file)) for file, is_shown in zip(files, shown, strict=True) if is_shown]

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 
 from zoo.entries import Prepared, lazy
 from zoo.model import Built
-from zoo.reference import infer, step_of
+from zoo.reference import Inapplicable, infer, step_of
 
 
 @functools.cache
@@ -23,8 +23,10 @@ def mesh() -> DeviceMesh:
 
 def prepare(made: Built, what: str) -> Prepared:
     over = mesh()
+    if any(parameter.dim() == 0 for parameter in made.module.parameters()):
+        raise Inapplicable("FSDP2 shards no scalar parameters")
     here = lazy.moved(made)
-    for part in here.module.modules():
+    for part in reversed(list(here.module.modules())):  # inner modules first, as fully_shard wants them
         if isinstance(part, (nn.ModuleList, nn.Sequential)):
             for block in part:
                 if next(block.parameters(), None) is not None and not isinstance(block, nn.ModuleList):
