@@ -8,6 +8,7 @@ by the positions of its queries, whether ranks are a world's or processes.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -84,16 +85,19 @@ def _mask_by_rank(attention: Any, inner: Callable[..., Any]) -> Callable[..., An
     """Patches FlexAttention's mask for the queries of a rank."""
     from torch.nn.attention.flex_attention import create_block_mask
 
+    signature = inspect.signature(inner)
+
     @functools.wraps(inner)
-    def _create_cp_block_mask(
-        mask_mod: Any, B: int, H: int, Q_LEN: int, KV_LEN: int, device_mesh: Any, load_balancer: Any = None
-    ) -> Any:
-        if device_mesh.device_type != "pjrt":
-            return inner(mask_mod, B, H, Q_LEN, KV_LEN, device_mesh, load_balancer)
+    def _create_cp_block_mask(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)  # torch 2.15 has BLOCK_SIZE before the mesh
+        mesh = given.arguments["device_mesh"]
+        if mesh.device_type != "pjrt":
+            return inner(*args, **kwargs)
+        given.arguments["device_mesh"] = _OnMesh(mesh)
         compiled = attention._compiled_create_block_mask
         attention._compiled_create_block_mask = create_block_mask  # the recorded calls are one program already
         try:
-            return inner(mask_mod, B, H, Q_LEN, KV_LEN, _OnMesh(device_mesh), load_balancer)
+            return inner(*given.args, **given.kwargs)
         finally:
             attention._compiled_create_block_mask = compiled
 

@@ -87,7 +87,7 @@ def check_of(frame: FrameType, called: object = bool) -> tuple[FrameType, Check]
         at += 1 + (instructions[at].opname == "PRECALL")  # Python 3.11
         if instructions[at].opname == "RETURN_VALUE" and frame.f_back is not None:
             return check_of(frame.f_back, frame.f_code)
-    at += instructions[at].opname == "TO_BOOL"  # since Python 3.13
+    at += instructions[at].opname in ("TO_BOOL", "COMPARE_OP")  # since Python 3.13 they make the bool
     branch, after = instructions[at], instructions[min(at + 1, len(instructions) - 1)]
     jumps_if_true = branch.opname.endswith("IF_TRUE")
     if "POP_JUMP" not in branch.opname or not (jumps_if_true or branch.opname.endswith("IF_FALSE")):

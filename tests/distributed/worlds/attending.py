@@ -67,8 +67,9 @@ class Plain(torch.nn.Module):
 mesh, length = pair, 512
 wanted = [torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3)]
 by_heads_and_tails = attention._create_default_load_balancer(length, 2, torch.device("pjrt"))
+block = {"BLOCK_SIZE": (128, 128)} if torch.__version__ >= "2.15" else {}
 mask = attention._create_cp_block_mask(
-    lambda b, h, q, k: q >= k, 1, 1, length, length, mesh, load_balancer=by_heads_and_tails
+    lambda b, h, q, k: q >= k, 1, 1, length, length, device_mesh=mesh, load_balancer=by_heads_and_tails, **block
 )
 right = F.scaled_dot_product_attention(*wanted, is_causal=True)
 (right * right).sum().backward()
