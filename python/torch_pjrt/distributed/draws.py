@@ -79,6 +79,26 @@ def _draw(random: Any) -> None:
             yield
 
     kind._distribute_region = _distribute_region
+    if hasattr(kind, "_compute_rng_offsets"):
+        after_import("torch.distributed.tensor._dispatch", functools.partial(_draw_by_operator, random, kind))
+
+
+def _draw_by_operator(random: Any, kind: Any, dispatch: Any) -> None:
+    """Since torch 2.15 DTensor draws through an operator, which takes offsets of the generator instead of a region."""
+    compute, run = kind._compute_rng_offsets, dispatch.run_dtensor_rng_op
+
+    def _compute_rng_offsets(self: Any, spec: Any) -> Any:
+        index, shards = _shard_index(random, spec)
+        is_ours = spec.mesh.device_type == "pjrt" and isinstance(index, PerRank)
+        return (_OfAllShards(shards, index, None), None) if is_ours else compute(self, spec)
+
+    def run_dtensor_rng_op(start: Any, end: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(start, _OfAllShards):
+            return run(start, end, op, *args, **kwargs)
+        with start:
+            return op(*args, **kwargs)
+
+    kind._compute_rng_offsets, dispatch.run_dtensor_rng_op = _compute_rng_offsets, run_dtensor_rng_op
 
 
 def _unknown(dispatcher: Any) -> Iterator[Any]:

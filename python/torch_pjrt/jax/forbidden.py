@@ -70,7 +70,7 @@ def _is_condition(frame: FrameType | None) -> bool:
         return False
     found = (each.opname for each in dis.get_instructions(frame.f_code) if each.offset == frame.f_lasti)
     name = next(found, "")
-    return "JUMP" in name or name in ("UNARY_NOT", "TO_BOOL")
+    return "JUMP" in name or name in ("UNARY_NOT", "TO_BOOL", "COMPARE_OP")  # the last two since Python 3.13
 
 
 def _has_shape_of_data(op: str) -> bool:
