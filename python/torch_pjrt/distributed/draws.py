@@ -79,12 +79,14 @@ def _draw(random: Any) -> None:
             yield
 
     kind._distribute_region = _distribute_region
-    if hasattr(kind, "_compute_rng_offsets"):
-        after_import("torch.distributed.tensor._dispatch", functools.partial(_draw_by_operator, random, kind))
+    after_import("torch.distributed.tensor._dispatch", functools.partial(_draw_by_operator, random, kind))
 
 
 def _draw_by_operator(random: Any, kind: Any, dispatch: Any) -> None:
-    """Since torch 2.15 DTensor draws through an operator, which takes offsets of the generator instead of a region."""
+    """Newer versions of DTensor draw through an operator, which takes offsets of the generator instead of a region;
+    torch 2.15 does so for all tensors of an accelerator."""
+    if not hasattr(dispatch, "run_dtensor_rng_op"):
+        return
     compute, run = kind._compute_rng_offsets, dispatch.run_dtensor_rng_op
 
     def _compute_rng_offsets(self: Any, spec: Any) -> Any:
