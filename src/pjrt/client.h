@@ -110,9 +110,9 @@ class Client : public std::enable_shared_from_this<Client> {
   static constexpr size_t kZeroCopyAlignment = 64;
 
   // Creates a buffer with a copy of, or over, dense row-major host memory; with replicas a copy on each of their
-  // devices. `release` may be empty. It runs exactly
-  // once, when the runtime no longer uses the memory: on return for kCopy, otherwise on any thread, possibly before
-  // this returns. If this throws, `release` has run. `data` may be null if the array is empty.
+  // devices. `release` may be empty. It runs exactly once, when the runtime no longer uses the memory: on return for
+  // kCopy, otherwise on any thread, possibly before this returns. If this throws, `release` has run. `data` may be null
+  // if the array is empty.
   std::shared_ptr<Buffer> buffer_from_host(const void* data, PJRT_Buffer_Type type, std::span<const int64_t> dims,
                                            HostBufferSemantics semantics, size_t device_index,
                                            std::function<void()> release);

@@ -324,6 +324,16 @@ def test_int8_weights_are_multiplied_as_they_are(rows: int, dtype: torch.dtype, 
         assert "xi8>" in call
 
 
+@with_rows
+def test_other_integers_are_converted_in_their_layout(programs: list[str]) -> None:
+    x, w = drawn(1, 1024), torch.randint(0, 256, (768, 1024), dtype=torch.uint8)
+    torch._dynamo.reset()
+    product = torch.compile(lambda x, w: x @ w.t().to(x.dtype), backend="pjrt", dynamic=False)
+    close(product(x, w), x @ w.t().to(x.dtype))
+    (call,) = [line for line in programs[-1].splitlines() if CALL in line]
+    assert "b_transposed = true" in call
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
 def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
     """PyTorch's kernel runs ``_weight_int8pack_mm``."""

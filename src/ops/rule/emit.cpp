@@ -81,10 +81,12 @@ const Value* Emit::int8_of(const Value& x) const {
 }
 
 Value Emit::convert(const Value& x, ElementType element) {
-  if (x.element() == ElementType::kS8 && hlo::is_float(element) && hlo::byte_width(element) > 1) {
+  const bool integer = hlo::is_integer(x.element());
+  if (integer && hlo::is_float(element) && hlo::byte_width(element) > 1) {
+    // Keeps the transpose visible to products of the converted value, as the builder does.
     if (const Moved* moved = moved_from(x)) return transpose(convert(moved->from, element), moved->permutation);
     Value y = element == ElementType::kBF16 ? backend_->bfloat16_of(*this, x) : Builder::convert(x, element);
-    int8_.emplace(y.id, x);
+    if (x.element() == ElementType::kS8) int8_.emplace(y.id, x);
     return y;
   }
   // XLA converts numbers too large for float8_e4m3fn to NaN, as torch does before 2.13. Since then torch gives the
@@ -105,8 +107,6 @@ Value Emit::convert(const Value& x, ElementType element) {
   // Converts by way of float32, rounding twice as torch does. XLA:CPU has no quick conversion of its own.
   if (x.element() == ElementType::kF64 && compute_element(element) == ElementType::kF32 && element != ElementType::kF32)
     return convert(Builder::convert(x, ElementType::kF32), element);
-  const bool integer = hlo::is_integer(x.element());
-  if (integer && element == ElementType::kBF16) return backend_->bfloat16_of(*this, x);
   if (element != ElementType::kF8E4M3FN || x.element() == element || !saturates ||
       !(hlo::is_float(x.element()) || integer))
     return Builder::convert(x, element);
