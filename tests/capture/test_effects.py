@@ -188,6 +188,39 @@ def test_a_tensor_that_is_put_somewhere_is_refused(capture: Callable[..., Any]) 
     assert (history, last, vars(held), log.kept) == ([], None, {}, []), "they are as before"
 
 
+def test_in_place_calls_return_the_callers_own_tensor() -> None:
+    """So `values[key] += x` stores what was there, and changes nothing but the tensor."""
+
+    class Kept:
+        def __init__(self) -> None:
+            self.weights, self.listed, self.one = {"a": torch.ones(2)}, [torch.ones(2)], torch.ones(2)
+            self.model = nn.Linear(2, 2)
+            nn.init.ones_(self.model.weight)
+            self.parameters = dict(self.model.named_parameters())
+
+        def step(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.weights["a"] -= x
+                self.listed[0] *= 3
+                self.one += self.weights["a"].clamp_(min=-5)
+                torch.add(self.one, x, out=self.one)
+                self.parameters["weight"] /= 2
+                return self.one + self.model(x) + (self.one is self.one.add_(1))
+
+        def tensors(self) -> list[torch.Tensor]:
+            return [self.weights["a"], *self.listed, self.one, self.model.weight.detach()]
+
+    for entry in ("step", "jit"):
+        expected, kept = Kept(), Kept()
+        kept.model.load_state_dict(expected.model.state_dict())
+        call = torch_pjrt.compile_step(kept.step) if entry == "step" else torch_pjrt.jit(kept.step, (X,))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(3):
+                torch.testing.assert_close(call(X), expected.step(X))
+        torch.testing.assert_close(kept.tensors(), expected.tensors())
+
+
 @pytest.mark.parametrize("entry", ["step", "file"])
 def test_containers_among_the_arguments(entry: str) -> None:
     def sets(d: dict[str, Any]) -> torch.Tensor:

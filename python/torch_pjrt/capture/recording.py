@@ -395,11 +395,15 @@ class Recording(TorchFunctionMode):
         self.mirror_autocast()
         self.reads_addresses |= func in ADDRESSES
         check_call(func, kwargs or {})
+        given, out = args, (kwargs or {}).get("out")
         args, kwargs = self.lift(args), self.lift(kwargs or {})
         try:
-            return self.called(func, args, kwargs)
+            result = self.called(func, args, kwargs)
         finally:
             self.elements.write()
+        # An in-place call returns the caller's own tensor, which `values[key] += x` stores where it was.
+        places = zip((*args, kwargs.get("out")), (*given, out), strict=True)
+        return next((own for lifted, own in places if lifted is result), result)
 
     def called(self, func: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = self.moved(func, args, kwargs)
