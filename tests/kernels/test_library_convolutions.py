@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +78,7 @@ def results(case: Case, tensors: list[torch.Tensor], gradient: torch.Tensor) -> 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(2)
 def test_values(name: str, with_bias: bool, dtype: torch.dtype, programs: list[str]) -> None:
     def drawn(*sizes: int) -> torch.Tensor:
         return torch.randn(sizes, dtype=dtype)
@@ -241,12 +243,13 @@ def test_many_calls_take_no_memory() -> None:
     compiled = torch.compile(F.conv2d, backend="pjrt")
 
     with torch.no_grad():
-        for _ in range(500):
-            compiled(x, w)
-        before = status("VmRSS")
-        for _ in range(5_000):
-            compiled(x, w)
-    assert status("VmRSS") - before < 4 << 20
+        sizes = []
+        for _ in range(4):
+            for _ in range(2_000):
+                compiled(x, w)
+            sizes.append(status("VmRSS"))
+    # Other threads of the process allocate, too, but not in each round.
+    assert min(after - before for before, after in itertools.pairwise(sizes)) < 1 << 20
 
 
 OTHERWISE = """

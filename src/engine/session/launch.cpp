@@ -110,6 +110,21 @@ std::shared_ptr<device::Moment> Queue::now() {
   return std::make_shared<MomentOfQueue>(std::move(events), device_);
 }
 
+void Queue::await_lacking() {
+  Events running;
+  {
+    const std::lock_guard guard(lock_);
+    running.assign(running_.begin(), running_.end());
+  }
+  for (const auto& started : running) {
+    try {
+      started.done->await();
+    } catch (const pjrt::Error& error) {
+      if (error.is_out_of_memory()) return;
+    }
+  }
+}
+
 std::shared_ptr<const LargestResult> Queue::report_lacking() {
   std::shared_ptr<const LargestResult> first;
   const auto is_reported = [&](const Started& started) {

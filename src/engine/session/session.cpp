@@ -340,7 +340,12 @@ void Session::await(const pjrt::Buffer& buffer) {
     buffer.await();
   } catch (const pjrt::Error& error) {
     if (!error.is_out_of_memory()) throw;
-    const auto origin = queues_[buffer.device_index()]->report_lacking();
+    const auto& queue = queues_[buffer.device_index()];
+    auto origin = queue->report_lacking();
+    if (!origin) {  // results fail before their program's event is ready
+      queue->await_lacking();
+      origin = queue->report_lacking();
+    }
     raise_out_of_memory(error, static_cast<c10::DeviceIndex>(buffer.device_index()), origin.get());
   }
 }
