@@ -63,6 +63,13 @@ def _shard_index(random: Any, spec: Any) -> tuple[Any, int]:
     return index, math.prod(counts)
 
 
+def _for_all_ranks(random: Any, spec: Any, generator: Any = None) -> _OfAllShards | None:
+    """Returns the mode in which one program draws for all ranks; None where each rank draws as DTensor does."""
+    index, shards = _shard_index(random, spec)
+    is_ours = spec.mesh.device_type == "pjrt" and isinstance(index, PerRank)
+    return _OfAllShards(shards, index, generator) if is_ours else None
+
+
 def _draw(random: Any) -> None:
     kind = random.OffsetBasedRNGTracker
     inner = kind._distribute_region
@@ -70,12 +77,7 @@ def _draw(random: Any) -> None:
     @functools.wraps(inner)
     @contextlib.contextmanager
     def _distribute_region(self: Any, spec: Any, generator: Any = None) -> Iterator[None]:
-        index, shards = _shard_index(random, spec)
-        if spec.mesh.device_type != "pjrt" or not isinstance(index, PerRank):
-            with inner(self, spec, generator):
-                yield
-            return
-        with _OfAllShards(shards, index, generator):
+        with _for_all_ranks(random, spec, generator) or inner(self, spec, generator):
             yield
 
     kind._distribute_region = _distribute_region
@@ -90,9 +92,8 @@ def _draw_by_operator(random: Any, kind: Any, dispatch: Any) -> None:
     compute, run = kind._compute_rng_offsets, dispatch.run_dtensor_rng_op
 
     def _compute_rng_offsets(self: Any, spec: Any) -> Any:
-        index, shards = _shard_index(random, spec)
-        is_ours = spec.mesh.device_type == "pjrt" and isinstance(index, PerRank)
-        return (_OfAllShards(shards, index, None), None) if is_ours else compute(self, spec)
+        of_all = _for_all_ranks(random, spec)
+        return (of_all, None) if of_all else compute(self, spec)
 
     def run_dtensor_rng_op(start: Any, end: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(start, _OfAllShards):

@@ -12,7 +12,6 @@ from torch import Tensor
 
 import torch_pjrt
 from tests.ops.opinfo import compute
-from torch_pjrt import _C
 
 DEVICE = "pjrt"
 
@@ -97,16 +96,11 @@ def test_float64_is_rounded_by_way_of_float32(dtype: torch.dtype) -> None:
 @pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_a_part_among_zeros_is_padded(dtype: torch.dtype) -> None:
-    programs: list[str] = []
+def test_a_part_among_zeros_is_padded(dtype: torch.dtype, programs: list[str]) -> None:
     x = torch.randn(40, 40).to(dtype)
-    _C.set_program_listener(lambda graph, text: programs.append(text))
-    try:
-        there = torch.zeros(50, 60, dtype=dtype, device=DEVICE)
-        there[3:43, 7:47] = x.to(DEVICE)
-        actual = there.cpu()
-    finally:
-        _C.set_program_listener(None)
+    there = torch.zeros(50, 60, dtype=dtype, device=DEVICE)
+    there[3:43, 7:47] = x.to(DEVICE)
+    actual = there.cpu()
     assert torch.equal(actual, F.pad(x, (7, 13, 3, 7)))
     text = "".join(programs)
     assert "stablehlo.pad" in text
@@ -140,18 +134,12 @@ def that_is_read(text: str) -> list[str]:
 
 @pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
-def test_no_conversion_is_between() -> None:
-    programs: list[str] = []
-
+def test_no_conversion_is_between(programs: list[str]) -> None:
     def moved(x: Tensor) -> Tensor:
         return torch.cat([-x[1:, 2:], F.pad(x, (0, -2)).roll(1, 0), torch.zeros_like(x[:, 2:])])
 
     x = torch.randn(8, 8).bfloat16()
-    _C.set_program_listener(lambda graph, text: programs.append(text))
-    try:
-        assert torch.equal(torch.compile(moved, backend="pjrt")(x), moved(x))
-    finally:
-        _C.set_program_listener(None)
+    assert torch.equal(torch.compile(moved, backend="pjrt")(x), moved(x))
     (text,) = programs
     ops = [line for line in that_is_read(text) if re.search(r" = .*xbf16>", line) and ".constant" not in line]
     assert ops
@@ -162,9 +150,7 @@ def test_no_conversion_is_between() -> None:
 
 @pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
-def test_a_reshape_alone_moves_nothing() -> None:
-    programs: list[str] = []
-
+def test_a_reshape_alone_moves_nothing(programs: list[str]) -> None:
     def product(x: Tensor) -> Tensor:
         return x.reshape(7, 60) @ x.reshape(60, 7)
 
@@ -172,12 +158,8 @@ def test_a_reshape_alone_moves_nothing() -> None:
         return x.reshape(7, 60).reshape(2, 210).reshape(60, 7) @ x
 
     x, y = torch.randn(20, 21).bfloat16(), torch.randn(7, 60).bfloat16()
-    _C.set_program_listener(lambda graph, text: programs.append(text))
-    try:
-        torch.testing.assert_close(torch.compile(product, backend="pjrt")(x), product(x))
-        torch.testing.assert_close(torch.compile(there_and_back, backend="pjrt")(y), there_and_back(y))
-    finally:
-        _C.set_program_listener(None)
+    torch.testing.assert_close(torch.compile(product, backend="pjrt")(x), product(x))
+    torch.testing.assert_close(torch.compile(there_and_back, backend="pjrt")(y), there_and_back(y))
     of_both, folded = programs
     assert "bitcast_convert" not in of_both + folded
     assert sum("reshape" in line for line in that_is_read(folded)) == 1, folded
