@@ -172,7 +172,7 @@ REFUSED_BY_FILES: dict[str, str] = {
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("name", [name for name in OPS if name not in UNSUPPORTED])
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(20)
 def test_programs_are_eager(name: str, entrance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "xla_backend_optimization_level=0")
     # Samples of random ops seed a generator in the function.

@@ -62,6 +62,7 @@ def test_running_statistics(is_training: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.sampled(3)
 def test_dropout_between_layers(kind: str) -> None:
     torch.manual_seed(1)
     layer = getattr(torch.nn, kind)(3, 4, num_layers=2, dropout=0.5).to("pjrt")
@@ -151,6 +152,7 @@ COMPILED_STEPS = [(name, home, True) for name in ("adam, decoupled", "sgd, neste
 @pytest.mark.parametrize(
     ("name", "home", "is_compiled"), [*((name, "pjrt", False) for name in OPTIMIZERS), *COMPILED_STEPS]
 )
+@pytest.mark.sampled(2)
 def test_a_step_of_foreach_calls_is_one(name: str, home: str, is_compiled: bool) -> None:
     composite = f"torch_pjrt.foreach_{name[:4].rstrip(',')}_.default"
     plain, grouped, lines = both(steps(name, 3, home, is_compiled=is_compiled), composite)

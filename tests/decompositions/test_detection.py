@@ -289,6 +289,7 @@ def deform_conv2d(x: Tensor, w: Tensor, offset: Tensor, mask: Tensor, b: Tensor,
     ("numbers", "use_mask"),
     [((1, 1, 1, 1, 1, 1, 1, 1), False), ((2, 1, 0, 2, 1, 2, 2, 1), True), ((1, 2, 1, 1, 2, 1, 2, 4), True)],
 )  # fmt: skip
+@pytest.mark.sampled(2)
 def test_deform_conv2d(numbers: tuple[int, ...], use_mask: bool) -> None:
     tensors, expected, grad, expected_grads = deformed(numbers, use_mask)
     given = [t.detach().to("pjrt") for t in tensors]

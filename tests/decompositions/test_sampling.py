@@ -19,7 +19,7 @@ PADDINGS = ("zeros", "border", "reflection")
 @pytest.mark.parametrize(
     ("rank", "mode"), [(2, "bilinear"), (2, "nearest"), (2, "bicubic"), (3, "bilinear"), (3, "nearest")]
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_grid_sample(rank: int, mode: str, padding: str, align_corners: bool) -> None:
     torch.manual_seed(0)
     # Each mode meets each of the sizes, paddings and corners.

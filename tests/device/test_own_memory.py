@@ -155,7 +155,9 @@ def sampled(request: pytest.FixtureRequest) -> list[str]:
     return ["--sampled"] if request.config.getoption("--sampled") else []
 
 
-@pytest.mark.parametrize("file", ["tests/device/test_views.py", "tests/dynamo/test_values.py"])
+@pytest.mark.parametrize(
+    "file", ["tests/device/test_views.py", pytest.param("tests/dynamo/test_values.py", marks=pytest.mark.thorough)]
+)
 def test_what_others_test(environment: dict[str, str], file: str, request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     result = subprocess.run(
@@ -239,6 +241,7 @@ def test_ops_on_copies(environment: dict[str, str], request: pytest.FixtureReque
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+@pytest.mark.thorough
 def test_tokens_make_no_programs(run: Run) -> None:
     """The host computes the integers, such as sizes, of each token, and the graphs that grow with a dynamic cache."""
     done = run(

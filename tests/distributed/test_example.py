@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.host_memory
+@pytest.mark.thorough
 def test_the_example_under_torchrun() -> None:
     """The script itself checks that its losses are one device's, and that its checkpoint is read by a whole model."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]

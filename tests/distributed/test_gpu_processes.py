@@ -43,7 +43,10 @@ def test_training(server: fresh.Server, gpus: dict[str, str], tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("size", "cases"),
-    [(2, ["by_hand", "data_parallel", "fsdp", "tensors"]), (4, ["both", "apart"])],
+    [
+        (2, ["by_hand", "data_parallel", "fsdp", "tensors"]),
+        pytest.param(4, ["both", "apart"], marks=pytest.mark.thorough),
+    ],
     ids=lambda value: str(value[0]) if isinstance(value, list) else str(value),
 )
 def test_captured_steps(server: fresh.Server, gpus: dict[str, str], size: int, cases: list[str]) -> None:

@@ -25,6 +25,7 @@ QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
         ("cpu:gloo,pjrt:pjrt", 2, "cpu:gloo,pjrt:pjrt"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_collectives(server: fresh.Server, how: str, size: int, backend: str) -> None:
     """Each process compares its results bit by bit."""
     for reported in ranks.run(server, HERE / "collectives.py", size, how):
@@ -53,7 +54,7 @@ def test_collectives_that_are_checked(server: fresh.Server) -> None:
 
 
 @pytest.mark.host_memory
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_training(server: fresh.Server, tmp_path: Path, size: int) -> None:
     """Parameters are compared with those of whole batches on the CPU, and a checkpoint is loaded by another mesh. A
     step is only cut by its collectives, and ends once."""
@@ -68,7 +69,7 @@ def test_training(server: fresh.Server, tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.host_memory
-@pytest.mark.parametrize("in_a_world", [False, True])
+@pytest.mark.parametrize("in_a_world", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_checkpoints_of_uneven_shards(server: fresh.Server, tmp_path: Path, in_a_world: bool) -> None:
     if in_a_world:
         job = fresh.Job((HERE / "saving.py").read_text(), (tmp_path,), {"TORCH_PJRT_CPU_DEVICES": "4", **QUICK})

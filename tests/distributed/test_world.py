@@ -75,7 +75,10 @@ def test_training(server: fresh.Server, how: str) -> None:
     assert json.loads(run(server, "training", how)) == [how]
 
 
-@pytest.mark.parametrize("what", ["clipping", "mixed precision", "recomputing", "gathering", "optimizers"])
+@pytest.mark.parametrize(
+    "what",
+    ["clipping", "mixed precision", "recomputing", "gathering", pytest.param("optimizers", marks=pytest.mark.thorough)],
+)
 def test_techniques(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "techniques", what))[-1] == what
 

@@ -52,6 +52,7 @@ def after(f: Callable[[Any], Any], device: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(2)
 def test_a_write_to_the_result(name: str) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         y = FUNCTIONS[name](x)

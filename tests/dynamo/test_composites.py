@@ -81,6 +81,7 @@ KEPT = {
 @pytest.mark.compiled
 @pytest.mark.parametrize("home", ["cpu", "pjrt"])
 @pytest.mark.parametrize("name", KEPT)
+@pytest.mark.sampled(2)
 def test_ops_that_pytorch_takes_apart_are_kept_whole(name: str, home: str, programs: list[str]) -> None:
     function, shapes, attributes = KEPT[name]
     values = [torch.randn(shape) for shape in shapes]
@@ -111,6 +112,7 @@ def test_ops_that_pytorch_takes_apart_are_kept_whole(name: str, home: str, progr
 
 @pytest.mark.parametrize("module", [torch.nn.LSTM, torch.nn.GRU], ids=["lstm", "gru"])
 @pytest.mark.parametrize("home", ["cpu", "pjrt"])
+@pytest.mark.sampled(2)
 def test_recurrent_layers_are_kept_whole(module: Any, home: str, programs: list[str]) -> None:
     layer = module(4, 8).to(home)
     x = torch.randn(6, 2, 4).to(home)

@@ -73,6 +73,7 @@ BEHIND_A_MASK: dict[str, tuple[Function, str]] = {
 
 
 @pytest.mark.parametrize("name", BEHIND_A_MASK)
+@pytest.mark.sampled(2)
 def test_behind_a_mask(name: str) -> None:
     f, op = BEHIND_A_MASK[name]
     check(lambda x: f(positive(x)), *((input_of(size),) for size in (8, 8, 11, 14, 11)))

@@ -16,7 +16,7 @@ STEPS = 3
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-@pytest.mark.sampled(3)  # others lazily, in tests/models/test_catalogue.py
+@pytest.mark.sampled(6, part=1)  # others lazily, in tests/models/test_catalogue.py
 def test_model(name: str) -> None:
     made = case(name, small=True)
     where = home()

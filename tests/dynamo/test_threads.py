@@ -41,6 +41,7 @@ BEFORE = "model = torch.nn.Linear(3, 2, bias=False).eval(); model.weight.data.fi
 
 
 @pytest.mark.parametrize("act", ACTS)
+@pytest.mark.sampled(2)
 def test_first_use(server: fresh.Server, act: str) -> None:
     before = BEFORE if "model" in ACTS[act] else ""
     server.run(fresh.Job("import torch_pjrt\n" + THREADS.format(act=ACTS[act], before=before)))

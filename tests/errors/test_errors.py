@@ -381,6 +381,7 @@ def test_calls_are_tried_alone_in_the_form_that_the_program_has(server: fresh.Se
      "import threading; threading.Thread(target=lambda: [(x + i).sum().item() for i in range(20)]).start()",
      "z = [x]; z.append(z)"],
 )  # fmt: skip
+@pytest.mark.sampled(2)
 def test_interpreter_exit_with_work_in_flight(ending: str) -> None:
     program = f"""
 import sys, torch, torch_pjrt
@@ -430,6 +431,7 @@ def test_import_torch_is_enough_and_starts_nothing() -> None:
     "first",
     ["numpy", "torch_pjrt", "torch_pjrt.plugins", "sklearn", "torch._dynamo", "torch.utils.data", "transformers"],
 )
+@pytest.mark.sampled(2)
 def test_import_order(first: str) -> None:
     if importlib.util.find_spec(first.split(".")[0]) is None:
         pytest.skip(f"{first} is not installed")

@@ -353,6 +353,7 @@ def test_the_state_of_a_program_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.sampled(2)
 def test_the_end_of_the_process_warns(reads: bool) -> None:
     program = f"""
     import torch, torch_pjrt

@@ -54,7 +54,7 @@ def total(y):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_function(name):
     fn, value = FUNCTIONS[name]
     x = value.astype("float32")

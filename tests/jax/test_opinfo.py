@@ -199,7 +199,7 @@ def chosen() -> list[str]:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype or "usual").removeprefix("torch."))
 @pytest.mark.parametrize("name", chosen())
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_as_jax_is_torch(name: str, dtype: torch.dtype | None) -> None:
     op = OPS[name]
     usual = usual_dtype(op)

@@ -217,6 +217,7 @@ def in_torch(fn, args):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(2)
 def test_function(name):
     fn, *shapes = FUNCTIONS[name]
     args = [values(*shape) if isinstance(shape, tuple) else shape for shape in shapes]

@@ -125,6 +125,7 @@ def claimed(cases: list[entries.Case], expected: set[str], kernels: ExitStack) -
 
 
 @pytest.mark.parametrize("part", range(len(OF_OPINFO)))
+@pytest.mark.sampled(2)
 def test_opinfos_samples(part: int, kernels: ExitStack) -> None:
     """Results equal the CPU's; tests/ops/test_opinfo.py compares them without kernels."""
     names = OF_OPINFO[part]

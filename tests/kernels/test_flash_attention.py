@@ -35,6 +35,7 @@ def compiled() -> Any:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [LONG, SHORT], ids=str)
 @pytest.mark.parametrize("kind", ["plain", "causal", "mask", "mask of bools"])
+@pytest.mark.sampled(2)
 def test_values(kind: str, size: tuple[int, ...], dtype: torch.dtype, programs: list[str]) -> None:
     batch, heads, tokens, width = size
     heads += "bools" in kind  # otherwise its gradients would reuse the float mask's program

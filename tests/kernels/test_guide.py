@@ -31,6 +31,7 @@ def test_the_example_of_a_library(tmp_path: Path) -> None:
     assert "fits (use.py:" in said
 
 
+@pytest.mark.thorough
 def test_the_example_of_kernel_sums() -> None:
     said = ran(sys.executable, ROOT / "examples/keops.py", "2000", "--few", "500", "--alone", "--sums", "softmax")
     errors = [float(value) for value in re.findall(r"\d\.\de-\d\d", said)]

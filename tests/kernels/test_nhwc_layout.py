@@ -44,6 +44,7 @@ def same(mine: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) -> 
 
 
 @pytest.mark.parametrize(("size", "dtype"), CASES)
+@pytest.mark.sampled(2)
 def test_values(size: tuple[int, ...], dtype: torch.dtype) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(several, backend="pjrt", dynamic=False)

@@ -55,6 +55,7 @@ def same(mine: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", POOLS)
+@pytest.mark.sampled(3)
 def test_values(name: str, size: tuple[int, ...], dtype: torch.dtype) -> None:
     pool = POOLS[name]
     for wide in (torch.randn(size), torch.randn(*size[:3], 2 * size[3])[..., ::2]):

@@ -92,6 +92,7 @@ def test_gradients_through_nan_of_relu(hidden: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.sampled(2)
 def test_batched_gradients(kind: type[nn.RNNBase]) -> None:
     layer, ours = layer_of(kind, torch.float32)
     x, several = torch.randn(4, BATCH, 5), torch.randn(3, 4, BATCH, 2 * HIDDEN)

@@ -148,11 +148,13 @@ def test_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.host_memory
+@pytest.mark.thorough
 def test_two_processes(trains_in_two: Callable[[str], None]) -> None:
     trains_in_two("lightning")
 
 
 @pytest.mark.host_memory
+@pytest.mark.thorough
 def test_two_processes_that_shard(trains_in_two: Callable[[str], None]) -> None:
     trains_in_two("lightning, sharding")
 

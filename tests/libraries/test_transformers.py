@@ -66,6 +66,7 @@ def test_device(
     assert made.args.n_gpu == (torch.pjrt.device_count() if device == "pjrt" else 0)
 
 
+@pytest.mark.thorough
 def test_a_run_in_float16_is_resumed(tmp_path: Path) -> None:
     """`TrainingArguments(fp16=True)`, and a checkpoint that is resumed to the same bits."""
     options = {"max_steps": 4, "save_steps": 2, "logging_steps": 1, "fp16": True, "skip_memory_metrics": False}

@@ -93,7 +93,7 @@ def test_every_model_has_an_optimizer() -> None:
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-@pytest.mark.sampled(3, part=1)
+@pytest.mark.sampled(4)
 def test_model(name: str) -> None:
     made = case(name, small=True)
     to_float64 = lambda x: x.double() if isinstance(x, nn.Module) else double(x)  # noqa: E731

@@ -71,6 +71,7 @@ def test_the_default_cache_which_grows(make: object) -> None:
     assert metrics["host_fallbacks"] == {}
 
 
+@pytest.mark.thorough
 def test_a_compiled_forward_on_the_cpu() -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)

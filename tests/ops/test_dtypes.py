@@ -49,7 +49,7 @@ def test_names_exist() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMON if name in OPS])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_dtypes(name: str) -> None:
     """Computes all dtypes as one graph: one program compiles in half the time of ten."""
     op = OPS[name]

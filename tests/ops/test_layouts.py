@@ -32,7 +32,7 @@ EXPANDED: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", [name for name in OPS if name not in UNSUPPORTED])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_interpreted(name: str) -> None:
     op, dtype = OPS[name], usual_dtype(OPS[name])
     requires_grad = op.supports_autograd and dtype == torch.float32

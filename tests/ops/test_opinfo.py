@@ -68,6 +68,7 @@ def gradients(op: Any, sample: Any, well_defined: Any) -> tuple[torch.Tensor | N
 
 
 @pytest.mark.parametrize("name", OPS)
+@pytest.mark.sampled(2)
 def test_forward(name: str, tier: str) -> None:
     op = op_of(name)
     given = list(samples(op, usual_dtype(op), COUNT))
@@ -83,6 +84,7 @@ def test_forward(name: str, tier: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_autograd])
+@pytest.mark.sampled(2, part=1)
 def test_backward(name: str, tier: str) -> None:
     op = op_of(name)
     if op.name in UNPREDICTABLE or not op.supports_dtype(torch.float32, "cpu"):
@@ -97,6 +99,7 @@ def test_backward(name: str, tier: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.inplace_variant])
+@pytest.mark.sampled(2)
 def test_inplace(name: str, tier: str) -> None:
     op = op_of(name)
     if op.name in UNPREDICTABLE or not op.supports_dtype(torch.float32, "cpu"):

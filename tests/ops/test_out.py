@@ -42,7 +42,7 @@ def run_out(op: Any, sample: Any, out: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_out])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_out(name: str) -> None:
     if name in UNSUPPORTED:
         pytest.skip(UNSUPPORTED[name])

@@ -87,6 +87,7 @@ def test_on_the_device(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(2)
 def test_when_captured(name: str) -> None:
     if name in DIFFERENT_WHEN_CAPTURED:
         pytest.skip(DIFFERENT_WHEN_CAPTURED[name])

@@ -30,6 +30,7 @@ def test_measurements_run() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.thorough
 def test_people_are_many_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
     import people

@@ -202,6 +202,7 @@ def test_what_programs_import_leaves_flags_free() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough
 def test_the_parts_are_rehearsed(tmp_path: Path) -> None:
     """An item or two of each part run on the CPU."""
     words = ["lazy arithmetic", "side streams", "x + 1", "alexnet, inference, TF32", "Llama 1B, prefill", "test_flops"]

@@ -69,6 +69,7 @@ def elements(result: Tensor) -> Tensor:
         lambda x: torch.sparse.log_softmax(x.to_sparse(), 0),
     ],
 )
+@pytest.mark.sampled(3)
 def test_places_are_numbered_in_64_bits(op: Callable[[Tensor], Tensor], layout: torch.layout) -> None:
     expected = op(matrix(layout, torch.int64))
     result = op(matrix(layout, torch.int32).to(DEVICE))

@@ -62,7 +62,7 @@ def gradients_of(outputs: Any, sample: Any) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 @pytest.mark.parametrize("name", chosen())
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_compiled_is_eager(name: str, dtype: torch.dtype) -> None:
     op = OPS[name]
     if not op.supports_dtype(dtype, "cpu"):

@@ -47,7 +47,7 @@ def trained(made: Any, device: str, *, is_compiled: bool) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_groups_of_parameters(name: str, device: str) -> None:
     found = trained(MADE[name], device, is_compiled=True)
     torch.testing.assert_close(found, trained(MADE[name], "cpu", is_compiled=False), rtol=1e-5, atol=1e-5)

@@ -77,7 +77,7 @@ OF_ALL_SIZES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.
     [(name, dtype) for name in OF_FLOATS for dtype in FLOATS]
     + [(name, dtype) for name in OF_ANY for dtype in (*FLOATS, *INTEGERS)],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_interpreted_draws_are_those_of_a_program(name: str, dtype: torch.dtype) -> None:
     given = [torch.zeros(size, device="pjrt", dtype=dtype) for size in (SIZES if dtype in OF_ALL_SIZES else SIZES[-2:])]
     draws = [{**OF_FLOATS, **OF_ANY}[name]] * len(given)

@@ -22,6 +22,7 @@ def growing() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.host_memory
+@pytest.mark.sampled(3)
 def test_tokens_make_no_programs(kind: str) -> None:
     _C.set_compile_policy("first")
     assert programs_of(kind) <= 5

@@ -50,6 +50,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
+@pytest.mark.sampled(2)
 def test_a_process_has_its_own_status_when_it_ends_under_a_compile(end: str) -> None:
     line, status = ENDS[end]
     environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0", "OMP_NUM_THREADS": "1"}

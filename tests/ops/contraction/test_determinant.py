@@ -32,6 +32,7 @@ SEEN: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("seen", SEEN)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.sampled(4)
 def test_gradients_of_matrices_of_any_layout(name: str, seen: str, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     given = torch.randn(2, 4, 4, dtype=dtype)
