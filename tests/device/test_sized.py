@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -36,12 +37,20 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
+@pytest.fixture
+def recorded(tier: str) -> Iterator[None]:
+    """Has compiled graphs count sizes on the device, as where PyTorch's kernels can't read its memory."""
+    with torch_pjrt.explain() if tier == "first" else contextlib.nullcontext():
+        yield
+
+
 def inputs() -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
     x = torch.randint(-3, 4, (6, 5), generator=generator)
     return [x.float(), x, torch.zeros(4, 3), x.float().t(), torch.ones(3, 2, dtype=torch.int32), x.repeat(40, 2)]
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.each_way
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.sampled(2)
@@ -54,9 +63,10 @@ def test_values(name: str) -> None:
 
 
 @pytest.mark.host_memory
+@pytest.mark.each_way
 @pytest.mark.parametrize("name", ["nonzero", "unique", "unique, all", "consecutive", "bincount", "repeat_interleave"])
 def test_pytorchs_kernel_runs_at_once(name: str) -> None:
-    """By default the kernel runs on existing memory: none of it is recorded, and results have their exact size."""
+    """The kernel runs on existing memory: none of it is recorded, and results have their exact size."""
     x = torch.randint(0, 4, (40,), generator=torch.Generator().manual_seed(0)).to("pjrt")
     torch_pjrt.sync()
     before = torch_pjrt.metrics()["ops_recorded"]
@@ -69,6 +79,7 @@ def test_pytorchs_kernel_runs_at_once(name: str) -> None:
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.each_way
 def test_what_is_pending_and_views_of_it() -> None:
     x = torch.arange(24.0).view(4, 6)
@@ -86,6 +97,7 @@ def test_what_is_pending_and_views_of_it() -> None:
     assert chosen.tolist() == [21, 22, 23]
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.each_way
 def test_special_values() -> None:
     x = torch.tensor([torch.nan, 0.0, -0.0, 1.0, torch.inf, torch.nan, -torch.inf, 1.0])
@@ -103,6 +115,7 @@ def test_the_strides_of_nonzero() -> None:
     assert torch.nonzero(x[0].to("pjrt")).stride() == torch.nonzero(x[0]).stride()
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.each_way
 def test_gradients_through_a_mask() -> None:
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
@@ -135,6 +148,7 @@ def test_mistakes_are_the_cpus(call: Callable[[torch.Tensor], object]) -> None:
     assert str(caught.value) == str(expected.value)
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.compiled
 @pytest.mark.parametrize("f", [torch.nonzero, lambda x: x[x > 0], lambda x: torch.masked_select(x, x > 0)])
 def test_another_count_is_mostly_no_other_program(f: Function) -> None:
@@ -155,6 +169,7 @@ def test_another_count_is_mostly_no_other_program(f: Function) -> None:
     assert metrics["host_fallbacks"] == {}
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.each_way
 def test_strides() -> None:
     """Strides are the CPU's, whatever size was recorded: one hit, none, and 5 of a recorded 6."""

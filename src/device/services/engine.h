@@ -79,8 +79,8 @@ class Engine {
   // Copies `from`, a CPU tensor where `shown` has none, into the part of its storage that `to` is. Returns false, and
   // changes nothing, where run_eagerly() would. Not under graph_lock().
   virtual bool copy_eagerly(const Shown& to, const Shown& from) = 0;
-  // Returns whether PyTorch's CPU kernels run calls on the device's own memory now. They don't if graphs are compiled
-  // when they are first seen, or if an observer is notified of each graph.
+  // Returns whether PyTorch's CPU kernels run calls on the device's own memory now. They don't if an observer is
+  // notified of each graph, or if graphs are compiled when they are first seen and programs call no libraries.
   virtual bool runs_kernels() = 0;
   using KernelOnMemory = c10::function_ref<std::vector<at::Tensor>(c10::ArrayRef<at::Tensor> memory)>;
   // Calls `kernel` with the leaves' memory as CPU tensors of the leaves' forms, which it must not write, and returns

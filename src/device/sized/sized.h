@@ -1,8 +1,8 @@
 // Ops whose results' sizes depend on data: nonzero, a mask as index, unique, …
 //
 // Note [Data-dependent sizes]: the size of such a result is unknown until the operands are computed, so the op cuts the
-// graph, as on every device. If PyTorch's kernels can read the device's memory, and graphs are interpreted first,
-// PyTorch's kernel runs immediately, and its results are leaves. Otherwise the size is counted on the device and
+// graph, as on every device. If PyTorch's kernels can read the device's memory, PyTorch's kernel runs immediately,
+// whether graphs are compiled or not, and its results are leaves. Otherwise the size is counted on the device and
 // read. The rest is recorded for that size rounded up, filled with meaningless elements, and the result is a view of
 // its beginning: a new size rarely needs a new program, and no data goes to the host.
 //

@@ -21,12 +21,15 @@ namespace tpjrt::engine {
 using device::Shown;
 using graph::Value;
 
-// Returns true unless a setting forbids it for all calls. Listeners that get each run, or each call in its place,
-// expect graphs.
+// Listeners that get each run, or each call in its place, expect graphs.
+bool LazyEngine::runs_kernels() {
+  return started() && !in_forked_child() && !session_.run_log.is_on() && !session_.programs.reports_runs() &&
+         !at::hasCallbacks() && session_.client().shares_memory() &&
+         (compile_policy() != CompilePolicy::kFirst || session_.calls_libraries());
+}
+
 bool LazyEngine::may_run_eagerly() {
-  const bool compiles_first = compile_policy() == CompilePolicy::kFirst || device::strict();
-  return started() && !in_forked_child() && !compiles_first && !session_.run_log.is_on() &&
-         !session_.programs.reports_runs() && !at::hasCallbacks() && session_.client().shares_memory();
+  return compile_policy() != CompilePolicy::kFirst && !device::strict() && runs_kernels();
 }
 
 namespace {

@@ -35,7 +35,7 @@ class LazyEngine final : public device::Engine {
   bool run_eagerly(const graph::Signature& signature, c10::ArrayRef<device::Shown> operands,
                    c10::ArrayRef<graph::ScalarValue> scalars, c10::SmallVectorImpl<graph::Value>& results) override;
   bool copy_eagerly(const device::Shown& to, const device::Shown& from) override;
-  bool runs_kernels() override { return may_run_eagerly(); }
+  bool runs_kernels() override;
   void run_kernel(c10::ArrayRef<graph::Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
                   c10::SmallVectorImpl<graph::Value>& results) override;
   void count_eager_calls(uint32_t calls, const char* cause, bool is_all) override;
