@@ -71,9 +71,9 @@ void do_convolution(const Tensors& tensors, const Attributes& attributes) {
     std::optional<at::Tensor> bias;
     if (tensors.operands.size() > 2) bias = tensors.operands[2];
     const bool transposed = *attributes.get<bool>("transposed"), rows = is_for_rows(w, x, y);
+    if (rows) x = x.contiguous();
     const OutputForwarding place(y);
     if (x.dim() == 4 && !transposed && !rows && pointwise()) return place.give(by_pointwise(x, w, bias, attributes));
-    if (rows) x = x.contiguous();
     place.give(at::convolution(x, w, bias, ints(attributes, "stride"), ints(attributes, "padding"),
                                ints(attributes, "dilation"), transposed, ints(attributes, "output_padding"),
                                *attributes.get<int64_t>("groups")));

@@ -71,15 +71,22 @@ struct Place {
   size_t bytes = 0;
 };
 thread_local Place place;
+thread_local void* lent = nullptr;  // the place's memory, once it is taken
 
 class AtPlace final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0 || bytes != place.bytes) return below_->allocate(bytes);
-    const Place taken = std::exchange(place, {});
-    return {taken.data, c10::Device(c10::kCPU)};
+    lent = std::exchange(place, {}).data;
+    return {lent, lent, [](void*) {}, c10::Device(c10::kCPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return below_->raw_deleter(); }
+  // oneDNN's scratch memory comes from raw_allocate, which calls allocate.
+  c10::DeleterFnPtr raw_deleter() const override {
+    static const c10::DeleterFnPtr inner = below_->raw_deleter();
+    return [](void* data) {
+      if (data != lent) inner(data);
+    };
+  }
   void copy_data(void* to, const void* from, size_t bytes) const override { below_->copy_data(to, from, bytes); }
 
  private:
@@ -102,7 +109,10 @@ OutputForwarding::OutputForwarding(const at::Tensor& memory) : place_(memory) {
   place = {memory.mutable_data_ptr(), memory.nbytes()};
 }
 
-OutputForwarding::~OutputForwarding() { place = {}; }
+OutputForwarding::~OutputForwarding() {
+  place = {};
+  lent = nullptr;
+}
 
 void OutputForwarding::give(const at::Tensor& result) const {
   const at::Tensor to = place_;

@@ -47,7 +47,7 @@ XLA_FFI_Error* called(XLA_FFI_CallFrame* frame) {
 // results by PyTorch's CPU allocator. The first OutputForwarding of a process puts one before it
 // (c10::SetCPUAllocator): while an OutputForwarding lives, its thread's first allocation of exactly the result's bytes
 // gets the result's memory. Another tensor may take it, so give() checks where the result is and copies it if it is
-// elsewhere. oneDNN's scratch memory is not allocated by tensors.
+// elsewhere. oneDNN's scratch memory may take it, too, by raw_allocate.
 
 // For one result, dense in some order of its dimensions, and one thread. No other tensor of the kernel may outlive
 // it.

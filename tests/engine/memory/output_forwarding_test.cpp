@@ -1,6 +1,7 @@
 // Kernels that allocate their results write them into existing memory (Note [Output forwarding]).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/tensors.h"
@@ -36,6 +37,18 @@ TEST(OutputForwarding, ResultsInAnotherLayoutAreTransposed) {
   const at::Tensor wanted = result.clone();
   place.give(result);
   EXPECT_TRUE(transposed.equal(wanted));
+}
+
+TEST(OutputForwarding, ScratchMemoryMayBeThere) {
+  const at::Tensor memory = at::zeros({2, 3});
+  const OutputForwarding place(memory);
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  void *scratch = allocator->raw_allocate(memory.nbytes()), *other = allocator->raw_allocate(memory.nbytes());
+  EXPECT_EQ(scratch, memory.const_data_ptr());
+  EXPECT_NE(other, scratch);
+  allocator->raw_deallocate(other);
+  allocator->raw_deallocate(scratch);
+  EXPECT_TRUE(memory.equal(at::zeros({2, 3})));
 }
 
 TEST(OutputForwarding, AfterwardsNothingIsThere) {
