@@ -85,13 +85,15 @@ def test_never() -> None:
 
 @pytest.mark.host_memory
 def test_what_no_program_would_save_is_interpreted_for_good() -> None:
-    """Programs take as long for convolutions."""
+    """Programs take as long for convolutions, and at best a little less for the sum."""
     x, weight = torch.randn(8, 32, 48, 48).to("pjrt"), torch.randn(32, 32, 3, 3).to("pjrt")
     with torch_pjrt.explain() as report:
         for _ in range(40):
             F.conv2d(x, weight).sum().item()
     assert counts() == (40, 0)
-    assert [graph.interpreted for graph in report.graphs] == [f"{i} interpreted" for i in range(1, 41)]
+    words = [graph.interpreted.split() for graph in report.graphs]  # "1 interpreted", or "1 of 25465 interpreted"
+    assert [int(word[0]) for word in words] == list(range(1, 41))
+    assert all(int(word[2]) > 10_000 for word in words if word[1] == "of")
 
 
 @pytest.mark.host_memory
