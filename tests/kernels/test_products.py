@@ -288,52 +288,6 @@ print(any('by = "aten"' in text for text in texts))
 """
 
 
-@with_library
-@pytest.mark.parametrize("narrow", [torch.int8, torch.float8_e4m3fn, torch.float16], ids=str)
-@pytest.mark.parametrize("rows", [1, 16])
-def test_a_weight_that_is_converted_is_read_in_its_layout(rows: int, narrow: torch.dtype, programs: list[str]) -> None:
-    """torchao's 8-bit weights: a program that converts and then transposes them took ten times as long as the
-    product."""
-    x, w = drawn(rows, 1024), (torch.randn(768, 1024) * 20).to(narrow)
-    w[3, 5] = -128
-    torch._dynamo.reset()
-    product = torch.compile(lambda x, w: x @ w.t().to(x.dtype), backend="pjrt", dynamic=False)
-    close(product(x, w), x @ w.t().to(x.dtype))
-    (call,) = [line for line in programs[-1].splitlines() if CALL in line]
-    assert "b_transposed = true" in call
-
-
-@with_rows
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("rows", [1, 3, 13])
-def test_int8_weights_are_multiplied_as_they_are(rows: int, dtype: torch.dtype, programs: list[str]) -> None:
-    """A conversion first would write the weight in the products' dtype, and read it again."""
-    x, w, bias = drawn(rows, 1000, dtype=dtype), torch.randint(-128, 128, (513, 1000), dtype=torch.int8), drawn(513)
-    x[0, 0], x[-1, 1], x[-1, 2] = torch.nan, torch.inf, -0.0
-    torch._dynamo.reset()
-    for multiply in (
-        lambda x, w, _: x @ w.to(x.dtype).t(),
-        lambda x, w, _: x @ w.t().contiguous().to(x.dtype),
-        lambda x, w, bias: F.linear(x, w.to(x.dtype), bias),
-        lambda x, w, _: x.view(1, rows, -1) @ w.t().to(x.dtype),
-    ):
-        product = torch.compile(multiply, backend="pjrt", dynamic=False)
-        close(product(x, w, bias.to(dtype)), multiply(x, w, bias.to(dtype)))
-        (call,) = [line for line in programs[-1].splitlines() if CALL in line]
-        assert 'by = "skinny"' in call
-        assert "xi8>" in call
-
-
-@with_rows
-def test_other_integers_are_converted_in_their_layout(programs: list[str]) -> None:
-    x, w = drawn(1, 1024), torch.randint(0, 256, (768, 1024), dtype=torch.uint8)
-    torch._dynamo.reset()
-    product = torch.compile(lambda x, w: x @ w.t().to(x.dtype), backend="pjrt", dynamic=False)
-    close(product(x, w), x @ w.t().to(x.dtype))
-    (call,) = [line for line in programs[-1].splitlines() if CALL in line]
-    assert "b_transposed = true" in call
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
 def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
     """PyTorch's kernel runs ``_weight_int8pack_mm``."""

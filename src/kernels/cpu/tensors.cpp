@@ -23,6 +23,7 @@ c10::ScalarType dtype_of(ffi::DataType type) {
     case ffi::DataType::S16: return c10::kShort;
     case ffi::DataType::S32: return c10::kInt;
     case ffi::DataType::S64: return c10::kLong;
+    case ffi::DataType::F8E4M3FN: return c10::kFloat8_e4m3fn;
     case ffi::DataType::F16: return c10::kHalf;
     case ffi::DataType::BF16: return c10::kBFloat16;
     case ffi::DataType::F32: return c10::kFloat;

@@ -120,12 +120,12 @@ constexpr auto kClaims = std::to_array<Claim>({
     {Heavy::kProduct, kF32, kAvx2, kOneDnn, kEitherTransposed, two(19), Who::kAten, kSmallEach},     // one by one
     {Heavy::kProduct, kF32, kAvx2, kOneDnn, kAny, two(24), Who::kAten, kLargeEach},                  // 1.1 to 2
     {Heavy::kProduct, kS8, kVnni, kNone, kAny, two(19), Who::kAten},                                 // 48
-    {Heavy::kProductOfInt8, kBf16 | kF16, kAvx2, kOneDnn, kTransposed, two(16), Who::kSkinny, kManyRows},  // 20
-    {Heavy::kProductOfInt8, kBf16 | kF16 | kF32, kAvx2, kNone, kAny, two(16), Who::kSkinny, kFewRows},     // 20
-    {Heavy::kConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},                 // 2 to 8
-    {Heavy::kConvolution, kBf16, kOneDnn, kDots, kAny ^ kStridedToFew, kNever, Who::kAten},                // 0.5
-    {Heavy::kConvolution, kF32, kOneDnn, kNone, kAny, two(19), Who::kAten},                                // 1.3 to 1.6
-    {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight, two(19), Who::kAten},                    // 2 to 8
+    {Heavy::kProductOfBytes, kBf16 | kF16, kAvx2, kOneDnn, kTransposed, two(16), Who::kSkinny, kManyRows},  // 20
+    {Heavy::kProductOfBytes, kBf16 | kF16 | kF32, kAvx2, kNone, kAny, two(16), Who::kSkinny, kFewRows},     // 20
+    {Heavy::kConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},                  // 2 to 8
+    {Heavy::kConvolution, kBf16, kOneDnn, kDots, kAny ^ kStridedToFew, kNever, Who::kAten},                 // 0.5
+    {Heavy::kConvolution, kF32, kOneDnn, kNone, kAny, two(19), Who::kAten},                          // 1.3 to 1.6
+    {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight, two(19), Who::kAten},              // 2 to 8
     {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight | kGrouped, kNever, Who::kAten},    // no fast way
     {Heavy::kConvolutionOfWeight, kBf16, kOneDnn, kDots, kStraight | kGrouped, kNever, Who::kAten},  // 0.5
     {Heavy::kConvolutionOfWeight, kF32, kOneDnn, kNone, kAny ^ kGrouped, two(19), Who::kAten},       // 1.3 to 1.6

@@ -33,7 +33,7 @@ using hlo::ElementType;
 
 enum class Heavy : uint8_t {
   kProduct,              // of matrices or batches of them; work: multiplications
-  kProductOfInt8,        // of floats with int8 numbers that were converted to them; likewise
+  kProductOfBytes,       // of floats with int8 or float8_e4m3fn numbers that were converted to them; likewise
   kConvolution,          // its result, or the gradient of its input; work: multiplications
   kConvolutionOfWeight,  // the gradient of its weight; work: multiplications
   kFrozenConvolution,    // with a weight that is kept in the library's layout; work: multiplications

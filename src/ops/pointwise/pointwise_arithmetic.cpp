@@ -4,6 +4,7 @@
 // read, like an index out of range.
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "ops/pointwise/pointwise.h"
 #include "ops/rule/expression.h"
@@ -33,11 +34,32 @@ void check_subtraction(const Call& c) {
   }
 }
 
+// Returns how the result was computed from a tensor of its sizes and a smaller one, if it was.
+std::optional<Emit::Applied> applied(const Call& c, const Value& result) {
+  for (const std::string_view name : {"self", "other"}) {
+    if (c.argument(name).kind != Argument::Kind::kTensor) return {};
+  }
+  const Value x = c.tensor("self"), by = c.tensor("other");
+  if (x.dims() != result.dims() || by.dims() == x.dims()) return {};
+  return Emit::Applied{x, by};
+}
+
 // aten::sub: self - alpha * other.
 Values sub(Emit& e, const Call& c) {
   check_subtraction(c);
   Pointwise k(e, c);
-  return k.give(k("self") - scaled(k, c, k("other"), "alpha"));
+  Values result = k.give(k("self") - scaled(k, c, k("other"), "alpha"));
+  if (is_now(c, "alpha", 1)) {
+    if (const auto how = applied(c, result[0])) e.set_shifted(result[0], *how);
+  }
+  return result;
+}
+
+// aten::mul
+Values mul(Emit& e, const Call& c) {
+  Values result = binary_rule<"multiply">(e, c);
+  if (const auto how = applied(c, result[0])) e.set_scaled(result[0], *how);
+  return result;
 }
 
 // aten::rsub: other - alpha * self.
@@ -248,7 +270,7 @@ void add_arithmetic_rules(RuleTable& rules) {
   for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add(overload, lerp, kInexact);
   rules.add("aten::logaddexp", logaddexp<false>, kInexact);
   rules.add("aten::logaddexp2", logaddexp<true>, kInexact);
-  for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, binary_rule<"multiply">);
+  for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, mul);
   rules.add("aten::nextafter", nextafter, kFloats);
   for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Scalar"}) rules.add(overload, pow, kIntegersByAten);
   rules.add("aten::pow.Tensor_Scalar", pow);

@@ -75,18 +75,14 @@ Value Emit::slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end) {
   return slice(x, start, limit, Dims(x.dims().size(), 1));
 }
 
-const Value* Emit::int8_of(const Value& x) const {
-  const auto found = int8_.find(x.id);
-  return found == int8_.end() ? nullptr : &found->second;
-}
-
 Value Emit::convert(const Value& x, ElementType element) {
+  if (x.element() == element) return x;
+  // Keeps the transpose visible to products of the converted value, as the builder does.
+  if (const Moved* moved = moved_from(x)) return transpose(convert(moved->from, element), moved->permutation);
   const bool integer = hlo::is_integer(x.element());
   if (integer && hlo::is_float(element) && hlo::byte_width(element) > 1) {
-    // Keeps the transpose visible to products of the converted value, as the builder does.
-    if (const Moved* moved = moved_from(x)) return transpose(convert(moved->from, element), moved->permutation);
     Value y = element == ElementType::kBF16 ? backend_->bfloat16_of(*this, x) : Builder::convert(x, element);
-    if (x.element() == ElementType::kS8) int8_.emplace(y.id, x);
+    if (x.element() == ElementType::kS8) narrow_.emplace(y.id, x);
     return y;
   }
   // XLA converts numbers too large for float8_e4m3fn to NaN, as torch does before 2.13. Since then torch gives the
@@ -94,9 +90,8 @@ Value Emit::convert(const Value& x, ElementType element) {
   static const bool saturates = !std::isnan(static_cast<float>(c10::Float8_e4m3fn(1e9F)));
   // float8_e8m0fnu holds exponents alone: XLA converts 0 and negative numbers to NaN, torch to the least number and
   // the magnitude.
-  if (x.element() == ElementType::kF8E8M0FNU && element != x.element())
-    return convert(Builder::convert(x, ElementType::kF32), element);
-  if (element == ElementType::kF8E8M0FNU && x.element() != element) {
+  if (x.element() == ElementType::kF8E8M0FNU) return convert(Builder::convert(x, ElementType::kF32), element);
+  if (element == ElementType::kF8E8M0FNU) {
     const Value wide = convert(x, ElementType::kF32);
     const Value zero = zeros({wide.element(), wide.dims()}), least = constant(0, {element, x.dims()});
     return select(compare(Comparison::kEq, wide, zero), least, Builder::convert(unary("abs", wide), element));
@@ -107,9 +102,13 @@ Value Emit::convert(const Value& x, ElementType element) {
   // Converts by way of float32, rounding twice as torch does. XLA:CPU has no quick conversion of its own.
   if (x.element() == ElementType::kF64 && compute_element(element) == ElementType::kF32 && element != ElementType::kF32)
     return convert(Builder::convert(x, ElementType::kF32), element);
-  if (element != ElementType::kF8E4M3FN || x.element() == element || !saturates ||
-      !(hlo::is_float(x.element()) || integer))
-    return Builder::convert(x, element);
+  if (element != ElementType::kF8E4M3FN || !saturates || !(hlo::is_float(x.element()) || integer)) {
+    Value y = Builder::convert(x, element);
+    const bool is_wide = hlo::is_float(element) && hlo::byte_width(element) > 1;
+    if (x.element() == ElementType::kF8E4M3FN && is_wide) narrow_.emplace(y.id, x);
+    if (const Applied* scaled = scaled_from(x); scaled != nullptr && is_wide) set_scaled(y, Applied(*scaled));
+    return y;
+  }
   const Type wide{integer ? ElementType::kF32 : compute_element(x.element()), {}};
   Value limited = clamp(constant(-448.0, wide), Builder::convert(x, wide.element), constant(448.0, wide));
   return Builder::convert(limited, element);

@@ -63,8 +63,18 @@ class Emit : public hlo::Builder {
   // its sizes.
   Value as(const Value& x, const graph::TensorType& result);
   Value convert(const Value& x, ElementType element);  // no-op when equal; to 8-bit floats as this torch converts
-  const Value* int8_of(const Value& x) const;          // the int8 tensor that x was converted from, or null
-  Value to(const Value& x, ElementType element);       // converts only, with torch's meaning of bool
+  // Returns the int8 or float8_e4m3fn tensor that x was converted from, or null.
+  const Value* narrow_of(const Value& x) const { return found_in(narrow_, x); }
+  // How a dequantized matrix was computed: x times `by`, or x minus `by`, which is broadcast to x. Products of few rows
+  // apply it to their results.
+  struct Applied {
+    Value x, by;
+  };
+  void set_scaled(const Value& y, const Applied& how) { scaled_.emplace(y.id, how); }
+  void set_shifted(const Value& y, const Applied& how) { shifted_.emplace(y.id, how); }
+  const Applied* scaled_from(const Value& x) const { return found_in(scaled_, x); }
+  const Applied* shifted_from(const Value& x) const { return found_in(shifted_, x); }
+  Value to(const Value& x, ElementType element);  // converts only, with torch's meaning of bool
   // Returns the dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
   static ElementType compute_element(ElementType element);
   // Computes on `x` in compute_element, and converts back: e.upcast(x, [&](Value y) { ... }).
@@ -195,7 +205,14 @@ class Emit : public hlo::Builder {
  private:
   Value bits_of(const Value& x, ElementType carrier);
 
-  std::map<int32_t, Value> int8_;  // by the id of the converted value
+  template <class T>
+  static const T* found_in(const std::map<int32_t, T>& by_id, const Value& x) {
+    const auto found = by_id.find(x.id);
+    return found == by_id.end() ? nullptr : &found->second;
+  }
+
+  std::map<int32_t, Value> narrow_;  // by the id of the converted value
+  std::map<int32_t, Applied> scaled_, shifted_;
   Target target_;
   const BackendLowerings* backend_;
   std::vector<Assertion> assertions_;

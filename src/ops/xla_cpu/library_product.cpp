@@ -75,9 +75,9 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
   const Size work{batch * rows * size(*first, 1) * columns, rows, columns, batch};
   Values operands{first->x, second->x};
   Who who = Who::kXla;
-  if (const Value* int8 = e.int8_of(second->x)) {
-    who = who_computes(Heavy::kProductOfInt8, a.element(), work, layout);
-    if (who != Who::kXla) operands[1] = *int8;
+  if (const Value* narrow = e.narrow_of(second->x)) {
+    who = who_computes(Heavy::kProductOfBytes, a.element(), work, layout);
+    if (who != Who::kXla) operands[1] = *narrow;
   }
   if (who == Who::kXla) who = who_computes(Heavy::kProduct, a.element(), work, layout);
   if (who == Who::kXla) return {};
@@ -104,10 +104,85 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
   return e.reshape(product, full);
 }
 
+// A value without its transpose, and the dimension along which products sum.
+struct Untransposed {
+  Untransposed(const Emit& e, const Value& given, int64_t along) : x(given), inner(along) {
+    if (const auto* moved = e.moved_from(given)) {
+      x = moved->from;
+      inner = moved->permutation[static_cast<size_t>(along)];
+    }
+  }
+  Value x;
+  int64_t inner;
+};
+
+// Returns `by`, which was broadcast to a matrix, as one number for each column of a product, or nothing if it differs
+// along `inner`.
+std::optional<Value> of_columns(Emit& e, const Value& by, int64_t inner, int64_t columns) {
+  const int64_t place = by.rank() - 2 + inner;  // of the dimension along which the product sums
+  if (by.rank() > 2 || (place >= 0 && by.dim(place) != 1)) return {};
+  return e.broadcast_to(e.reshape(e.convert(by, ElementType::kF32), {count_of(by.dims())}), {columns});
+}
+
+// A matrix that was dequantized: 8-bit numbers less a zero point, times a scale, which differ by column.
+struct Dequantized {
+  Value numbers;
+  int64_t inner;  // the dimension along which the product sums
+  Value scale;    // float32, like the zero point
+  std::optional<Value> zero;
+};
+
+// Returns how the second matrix was dequantized if the numbers as they are would be multiplied by a kernel: with few
+// rows, dequantizing takes many times as long as the product.
+std::optional<Dequantized> dequantized(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
+  if (Emit::compute_element(a.element()) != ElementType::kF32) return {};
+  if (b.rank() != 2 || !dims.rhs_batch.empty() || dims.lhs_contracting.size() != 1) return {};
+  Untransposed matrix(e, b, dims.rhs_contracting.at(0));
+  const int64_t depth = matrix.x.dim(matrix.inner), columns = matrix.x.dim(1 - matrix.inner);
+  const auto* scaled = e.scaled_from(matrix.x);
+  if (scaled == nullptr) return {};
+  const auto scale = of_columns(e, scaled->by, matrix.inner, columns);
+  matrix = Untransposed(e, scaled->x, matrix.inner);
+  std::optional<Value> zero;
+  if (const auto* shifted = e.shifted_from(matrix.x)) {
+    zero = of_columns(e, shifted->by, matrix.inner, columns);
+    if (!zero) return {};
+    matrix = Untransposed(e, shifted->x, matrix.inner);
+  }
+  const Value* narrow = e.narrow_of(matrix.x);
+  if (!scale || narrow == nullptr || depth == 0) return {};
+  const int64_t rows = count_of(a.dims()) / depth;
+  const Layout layout = matrix.inner == 1 ? kTransposed : kStraight;
+  if (!is_claimed(Heavy::kProductOfBytes, ElementType::kF32, {rows * depth * columns, rows, columns, 1}, layout)) {
+    return {};
+  }
+  return Dequantized{*narrow, matrix.inner, *scale, zero};
+}
+
+// Returns the product in float32, which isn't rounded between scale and sum.
+std::optional<Value> by_quantized(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
+  const auto matrix = dequantized(e, a, b, dims);
+  if (!matrix) return {};
+  const Value x = e.convert(a, ElementType::kF32);
+  const hlo::DotDimensions contracted{{}, {}, dims.lhs_contracting, {matrix->inner}};
+  auto y = by_library(e, x, e.convert(matrix->numbers, ElementType::kF32), contracted, ElementType::kF32, nullptr);
+  if (!y) return {};
+  const auto along_rows = [&](const Value& each) { return e.broadcast_in_dim(each, y->dims(), {y->rank() - 1}); };
+  if (matrix->zero) {
+    const Value sums = e.sum(x, dims.lhs_contracting);
+    const Value shift = e.mul(e.broadcast_in_dim(sums, y->dims(), range(0, sums.rank())), along_rows(*matrix->zero));
+    y = e.sub(*y, shift);
+  }
+  return e.mul(*y, along_rows(matrix->scale));
+}
+
 }  // namespace
 
 Value product_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   const ElementType in = a.element();
+  if (out == ElementType::kF32) {
+    if (auto product = by_quantized(e, a, b, dims)) return *product;
+  }
   const bool counts = in == ElementType::kS8 && out == ElementType::kS32;
   if (counts || out == Emit::compute_element(in)) {
     if (auto product = by_library(e, a, b, dims, counts ? out : in, nullptr)) return *product;
@@ -117,6 +192,7 @@ Value product_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::D
 
 std::optional<Value> sum_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                       const Added& added) {
+  if (dequantized(e, a, b, dims)) return {};
   return by_library(e, a, b, dims, a.element(), &added);
 }
 

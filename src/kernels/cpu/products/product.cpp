@@ -85,7 +85,7 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
     }
     const auto by = *attributes.get<std::string_view>("by");
     if (by == "skinny" && multiply_skinny(a, b, added, result)) return;
-    if (result.is_floating_point()) b = b.to(a.scalar_type());  // int8
+    if (result.is_floating_point()) b = b.to(a.scalar_type());  // 8-bit numbers
     const bool by_onednn = by == "onednn" && a.scalar_type() == at::kFloat && depth > 0 && has_onednn();
     added ? multiply_and_add(*added, a, b, result, by_onednn) : multiply(a, b, result, by_onednn);
   });

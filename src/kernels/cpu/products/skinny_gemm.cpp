@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -18,6 +19,10 @@ namespace tpjrt::kernels {
 #if defined(__x86_64__)
 
 namespace {
+
+// floats() returns an element over this.
+template <typename Element>
+constexpr float kScale = std::is_same_v<Element, at::Float8_e4m3fn> ? 256 : 1;
 
 constexpr int64_t kGroup = 64;    // columns that are not divided among threads
 constexpr int64_t kBlock = 4096;  // columns whose sums stay in the L1 cache
@@ -55,6 +60,15 @@ TPJRT_TARGET inline Vector floats(const at::Half* x, int64_t count) {
 TPJRT_TARGET inline Vector floats(const int8_t* x, int64_t count) {
   const __mmask16 mask = first(count);
   return _mm512_maskz_cvtepi32_ps(mask, _mm512_maskz_cvtepi8_epi32(mask, _mm_maskz_loadu_epi8(mask, x)));
+}
+// Places the bits in a half, whose exponent is 8 smaller (kScale) and whose NaN has other bits.
+TPJRT_TARGET inline Vector floats(const at::Float8_e4m3fn* x, int64_t count) {
+  constexpr __mmask16 kAll = 0xFFFF;
+  const __m128i bits = _mm_maskz_loadu_epi8(first(count), x);
+  const __mmask16 is_nan = _mm_cmpeq_epi8_mask(_mm_or_si128(bits, _mm_set1_epi8(-128)), _mm_set1_epi8(-1));
+  const __m256i wide = _mm256_maskz_slli_epi16(kAll, _mm256_maskz_cvtepi8_epi16(kAll, bits), 7);
+  const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+  return _mm512_maskz_cvtph_ps(kAll, _mm256_mask_mov_epi16(half, is_nan, _mm256_set1_epi16(0x7E00)));
 }
 template <typename Element>
 TPJRT_TARGET inline Vector floats(const Element* x) {
@@ -125,6 +139,18 @@ TPJRT_TARGET inline Vector floats(const int8_t* x) {
   return of_int8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x)));
 }
 
+// Places the bits in a half, whose exponent is 8 smaller (kScale) and whose NaN has other bits.
+TPJRT_TARGET inline Vector of_float8(__m128i x) {
+  const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(x), 7), all = _mm_set1_epi16(0x3F80);
+  const __m128i half = _mm_and_si128(wide, _mm_set1_epi16(static_cast<int16_t>(0xBF80)));
+  const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(_mm_and_si128(half, all), all), _mm_set1_epi16(0x7E00));
+  return _mm256_cvtph_ps(_mm_or_si128(half, nan));
+}
+TPJRT_TARGET inline Vector floats(const at::Float8_e4m3fn* x, int64_t count) { return of_float8(some(x, count)); }
+TPJRT_TARGET inline Vector floats(const at::Float8_e4m3fn* x) {
+  return of_float8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x)));
+}
+
 TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // adds by halves
   x = _mm256_add_ps(x, _mm256_permute2f128_ps(x, x, 1));
   x = _mm256_add_ps(x, _mm256_permute_ps(x, 0x4E));
@@ -164,7 +190,8 @@ void multiply_all(const at::Tensor& x, const at::Tensor& b, bool transposed, con
   const int64_t depth = b.size(-2), columns = b.size(-1), rows = result.size(-2), padded = x.size(1);
   std::optional<at::Tensor> other;
   if (added && added->beta != 0) other = added->x.expand(result.sizes()).contiguous();
-  const float alpha = added ? static_cast<float>(added->alpha) : 1, beta = added ? static_cast<float>(added->beta) : 0;
+  const float alpha = (added ? static_cast<float>(added->alpha) : 1) * kScale<Element>;
+  const float beta = added ? static_cast<float>(added->beta) : 0;
   const auto* w = b.const_data_ptr<Element>();
   const auto* factors = x.const_data_ptr<float>();
   const auto* addends = other ? other->const_data_ptr<Result>() : nullptr;
@@ -211,20 +238,22 @@ at::Tensor padded(const at::Tensor& a) {
 bool multiply_skinny(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
                      const at::Tensor& result) {
   const at::ScalarType dtype = a.scalar_type();
-  const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf, of_int8 = b.scalar_type() == at::kChar;
+  const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
+  const bool of_int8 = b.scalar_type() == at::kChar, of_float8 = b.scalar_type() == at::kFloat8_e4m3fn;
   if (!Instructions::here().avx2 || result.scalar_type() != dtype) return false;
-  if (of_int8 ? !is_half && dtype != at::kFloat : !is_half || b.scalar_type() != dtype) return false;
+  if (of_int8 || of_float8 ? !is_half && dtype != at::kFloat : !is_half || b.scalar_type() != dtype) return false;
   const bool straight = is_dense(b, -1, -2);
   if (!straight && !is_dense(b, -2, -1)) return false;
   const at::Tensor x = padded(a);
-  const auto multiply = [&]<typename Result>(Result) {
-    of_int8 ? multiply_all<int8_t, Result>(x, b, !straight, added, result)
-            : multiply_all<Result, Result>(x, b, !straight, added, result);
+  const auto multiply = [&]<typename Result, typename Own>(Result, Own) {
+    of_int8     ? multiply_all<int8_t, Result>(x, b, !straight, added, result)
+    : of_float8 ? multiply_all<at::Float8_e4m3fn, Result>(x, b, !straight, added, result)
+                : multiply_all<Own, Result>(x, b, !straight, added, result);
   };
   switch (dtype) {
-    case at::kHalf: multiply(at::Half()); break;
-    case at::kBFloat16: multiply(at::BFloat16()); break;
-    default: multiply_all<int8_t, float>(x, b, !straight, added, result);
+    case at::kHalf: multiply(at::Half(), at::Half()); break;
+    case at::kBFloat16: multiply(at::BFloat16(), at::BFloat16()); break;
+    default: multiply(0.0F, int8_t());
   }
   return true;
 }
