@@ -17,6 +17,7 @@ from measure import Result
 
 STEPS = 10_000
 BATCH = 8
+COMPILED, BACKENDS = ("resnet18", "bert", "gpt2"), ("pjrt", "inductor")
 NOISE = 4  # MiB of variation of the allocator and the interpreter
 
 
@@ -33,18 +34,18 @@ def step_of(name: str, backend: str) -> Callable[[], object]:
     """Returns a training step. backend: "eager", "pjrt" (the device), "compile:NAME" (torch.compile on the CPU)."""
     import torch
 
-    from models.resnet import resnet18, resnet50
+    from models.catalogue import Case, case
 
     torch.manual_seed(0)
     device = "pjrt" if backend == "pjrt" else "cpu"
-    model = {"resnet18": resnet18, "resnet50": resnet50}[name]().to(device)
+    made = case(name, batch=BATCH)
+    model, inputs, target = made.model.train().to(device), [x.to(device) for x in made.inputs], made.target.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    images = torch.randn(BATCH, 3, 224, 224).to(device)
     forward = torch.compile(model, backend=backend.split(":")[1]) if ":" in backend else model
 
     def step() -> None:
         optimizer.zero_grad()
-        forward(images).square().mean().backward()
+        made.loss(Case.output(forward, inputs), target).backward()  # type: ignore[arg-type]
         optimizer.step()
         if device == "pjrt":
             torch.pjrt.synchronize()
@@ -110,8 +111,7 @@ def measure() -> list[Result]:
     questions = {
         "pjrt50": "peak('resnet50', 'pjrt')",
         "eager50": "peak('resnet50', 'eager')",
-        "pjrt18": "peak('resnet18', 'compile:pjrt')",
-        "inductor18": "peak('resnet18', 'compile:inductor')",
+        **{f"{backend} {name}": f"peak('{name}', 'compile:{backend}')" for name in COMPILED for backend in BACKENDS},
         "digits": "growth_of_digits()",
         "calls": "growth_of_calls()",
     }
@@ -126,7 +126,11 @@ def measure() -> list[Result]:
 
     return [
         line(f"ResNet-50, batch {BATCH}, training step on the device: peak", "pjrt50", "eager50", 1.2, "eager CPU"),
-        line(f"ResNet-18, batch {BATCH}, compiled training step: peak", "pjrt18", "inductor18", 1.1, "Inductor"),
+        *(
+            line(f"{name}, batch {BATCH}, compiled training step: peak", *keys, 1.05, "Inductor")
+            for name in COMPILED
+            for keys in [[f"{backend} {name}" for backend in BACKENDS]]
+        ),
         grown(f"{STEPS} steps of the digits: growth", "digits"),
         grown(f"{STEPS} compiled forwards and backwards: growth", "calls"),
     ]

@@ -1,6 +1,7 @@
 """Runs the measurements (all, or the named ones), and writes a table, a JSON and a PNG to bench/out.
 
-Each measurement is a file beside this one with a function measure() that returns its Results.
+Each measurement is a file beside this one with a function measure() that returns its Results. `./dev bench NAME --help`
+prints what a measurement does and its settings.
 """
 
 from __future__ import annotations
@@ -64,10 +65,15 @@ OUT = ROOT / "bench" / "out"
 
 
 def main() -> int:
-    names = sys.argv[1:] or MEASUREMENTS
+    asks = "--help" in sys.argv
+    names = [name for name in sys.argv[1:] if name != "--help"] or MEASUREMENTS
     if unknown := [n for n in names if n not in MEASUREMENTS + NAMED_ONLY]:
         print(f"bench: no measurement {', '.join(unknown)}; there are {', '.join(MEASUREMENTS + NAMED_ONLY)}")
         return 2
+    if asks:
+        for name in names:
+            print(importlib.import_module(MODULES.get(name, name)).__doc__)
+        return 0
     _C.set_interprets_growing(False)
     console = Console()
     console.width = max(console.width, 110)

@@ -1,17 +1,23 @@
-"""Every op of PyTorch's OpInfo database against eager: forward and backward, interpreted and compiled, sorted by ratio.
+"""Every op of PyTorch's OpInfo database and the methods of torch.distributions against eager, forward and backward.
 
-The largest size comes first. Results are stored in bench/out/ops.jsonl, a line for each (op, dtype, size), and a later
-run continues from there: remove the file to measure everything again, or name ops. The ops run in a process of their
-own, which may hang or die: that op is then named, and another process continues with the next.
-TORCH_PJRT_BENCH_OPS names some of the ops (these are measured again), TORCH_PJRT_BENCH_SIZES some of the sizes,
-TORCH_PJRT_BENCH_DTYPES some of the dtypes, and TORCH_PJRT_BENCH_SECONDS ends the run. `./dev python bench/ops` writes
-the slowest ops to docs/ops.md, `./dev python bench/ops rows` only the rows of the measured ops.
+Each is measured three ways: on the device by the default policy, warm; on the device, compiled; and by
+`torch.compile(backend="pjrt")` on CPU tensors. Where this last way takes more than 1.5 times eager's time, Inductor is
+measured too, whose compiles take seconds.
+
+Units (op, dtype, size) come in a random order that is always the same, so that a part of them stands for all. Results
+are stored in bench/out/ops.jsonl, a line for each unit, and a later run continues from there: remove the file to
+measure everything again, or name ops. The ops run in a process of their own, which may hang or die: that op is then
+named, and another process continues with the next. TORCH_PJRT_BENCH_OPS names some of the ops (these are measured
+again), TORCH_PJRT_BENCH_SIZES some of the sizes, TORCH_PJRT_BENCH_DTYPES some of the dtypes, and
+TORCH_PJRT_BENCH_SECONDS ends the run. `./dev python bench/ops` writes docs/ops.jsonl, its picture docs/ops.png, and the
+slowest ops to docs/ops.md.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import subprocess
 import sys
@@ -22,13 +28,13 @@ from typing import Any
 
 from machine import facts
 from measure import Result
-from ops.kept import KEPT, SIZES, Timed, Unit, kept
+from ops.kept import KEPT, SIZES, WAYS, Timed, Unit, kept
 
 DTYPES = ("float32", "bfloat16", "int64")
 # Memory stays with the process: otherwise its other use decides which side pays for page faults of fresh memory.
 MALLOC = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=17179869184:glibc.malloc.arena_max=1"
-LIMIT = 40.0  # seconds for one unit; slower ones are named
-START = 60.0  # seconds until a process listens
+LIMIT = 120.0  # seconds for one unit; slower ones are named
+START = 180.0  # seconds until a process listens
 MOST_UNITS = 150  # of one process, whose memory keeps programs
 WORKER = Path(__file__).resolve().parent / "worker.py"
 
@@ -43,7 +49,13 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads), "TORCH_PJRT_CACHE": "0", "GLIBC_TUNABLES": MALLOC},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": str(threads),
+                "TORCH_PJRT_CACHE": "0",
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
+                "GLIBC_TUNABLES": MALLOC,
+            },
         )
         self.done = 0
 
@@ -109,21 +121,23 @@ def named(names: str | None, of: Any) -> list[str]:
 
 
 def wanted() -> list[Unit]:
-    """Returns the units to measure, the largest first."""
+    """Returns the units to measure."""
     import torch
 
+    from ops.distributions import listed
     from tests.ops.opinfo import OPS, UNSUPPORTED
 
     anew = bool(os.environ.get("TORCH_PJRT_BENCH_OPS"))
     done = set() if anew else set(kept().units)
-    ops = [name for name in named(os.environ.get("TORCH_PJRT_BENCH_OPS"), OPS) if name not in UNSUPPORTED]
+    every = {name: op for name, op in (OPS | listed()).items() if name not in UNSUPPORTED}
     units = [
         Unit(op, dtype, int(size))
-        for size in sorted(map(int, named(os.environ.get("TORCH_PJRT_BENCH_SIZES"), SIZES)), reverse=True)
+        for size in named(os.environ.get("TORCH_PJRT_BENCH_SIZES"), SIZES)
         for dtype in named(os.environ.get("TORCH_PJRT_BENCH_DTYPES"), DTYPES)
-        for op in ops
-        if OPS[op].supports_dtype(getattr(torch, dtype), "cpu")
+        for op in named(os.environ.get("TORCH_PJRT_BENCH_OPS"), every)
+        if every[op].supports_dtype(getattr(torch, dtype), "cpu")
     ]
+    random.Random(0).shuffle(units)
     return [unit for unit in units if unit not in done]
 
 
@@ -132,11 +146,11 @@ def measure() -> list[Result]:
     hand_out(wanted(), KEPT, WORKER, LIMIT, most=MOST_UNITS)
     results: dict[str, Result] = {}
     for one in slowest(kept().timed):
-        label = f"{one.op}, {one.direction}, {one.dtype}, {one.way}"
+        label = f"{one.op}, {one.direction}, {one.dtype}, {one.size:,}, {one.way}"
         results.setdefault(f"{one.op} {one.way}", Result(label, one.ours, one.eager, one.ratio, None))
     return list(results.values())[:40]
 
 
 def slowest(timed: list[Timed]) -> list[Timed]:
-    """Returns results at the largest size, of ops that do work there, the slowest first."""
-    return sorted((one for one in timed if one.size == max(SIZES) and one.works), key=lambda one: -one.ratio)
+    """Returns the results of our ways for ops that do work, the slowest first."""
+    return sorted((one for one in timed if one.way in WAYS and one.works), key=lambda one: -one.ratio)

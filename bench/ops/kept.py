@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "bench/out/ops.jsonl"
-SIZES = (1_000, 30_000, 1_000_000)  # elements of the largest tensor
+SIZES = (10, 10_000, 1_000_000)  # elements of the largest tensor; 10 are those that a sample of OpInfo has
+WAYS = ("default", "compiled", "torch.compile")
 LAUNCH = 50e-6  # seconds: ops that eager runs faster at the largest size touch no data, such as views
 Key = TypeVar("Key")
 
@@ -27,7 +28,7 @@ class Timed:
     dtype: str
     size: int
     direction: str  # "forward" or "backward"
-    way: str  # "interpreted" or "compiled"
+    way: str  # one of WAYS or "Inductor"
     eager: float  # seconds of one processor
     ours: float
 

@@ -25,13 +25,15 @@ def line(op: str, timed: list[list[Any]], left_out: str = "") -> str:
 
 def test_the_last_measurement_counts_and_what_is_slow_is_named(tmp_path: Path) -> None:
     from ops.kept import Unit, kept
-    from ops.table import table
+    from ops.table import picture, rows, table
 
     path = tmp_path / "ops.jsonl"
     path.write_text(
         line("sort", [["forward", "compiled", 1.0, 9.0]])
-        + line("exp", [["forward", "compiled", 1.0, 1.5], ["forward", "interpreted", 1.0, 3.25]])
+        + line("exp", [["forward", "compiled", 1.0, 1.5], ["backward", "torch.compile", 1.0, 3.25]])
+        + line("exp", [["forward", "default", 1.0, 1.5], ["backward", "torch.compile", 1.0, 3.25]])
         + line("view", [["forward", "compiled", 1e-6, 1e-5]])
+        + line("log", [["forward", "torch.compile", 1.0, 1.6], ["forward", "Inductor", 1.0, 3.0]])
         + line("eigh", [], "it took longer than 40 s")
         + line("sort", [["forward", "compiled", 1.0, 1.25]])
     )
@@ -39,39 +41,29 @@ def test_the_last_measurement_counts_and_what_is_slow_is_named(tmp_path: Path) -
     assert [one.ratio for one in all_of.timed if one.op == "sort"] == [1.25]
     assert all_of.left_out == {Unit("eigh", "float32", 1_000_000): "it took longer than 40 s"}
     text = table(all_of)
-    assert "Of 2 (op, direction, dtype), 1 take more than 2 times" in text
-    assert "| exp | float32 | 3.2 | 1.5 |" in text
-    assert "| sort |" not in text
-    assert "| view |" not in text  # it does nothing that grows
+    assert "5 of (op, dtype, elements), 5 rows" in text
+    assert "| exp, backward | float32 | – | – | 3.2 | – |" in text
+    assert "| torch.compile, 1,000,000 elements | 2 | 3.25 | 3.25 | 3.25 | 50.0% | 0.0% |" in text
+    assert "| torch.compile over Inductor, where it is behind eager | 1 | 0.53 " in text
+    assert not any(f"| {op} |" in text for op in ("sort", "log", "view"))  # views do nothing that grows
     assert "- it took longer than 40 s: 1, `eigh` (float32)" in text
+    machine, *lines = map(json.loads, rows(all_of).splitlines())
+    assert machine["isa"] == "AVX2"
+    assert ["log", "float32", 1_000_000, "forward", 1e6, None, None, 1.6, 3.0] in lines
+    assert all(len(one) == len(machine["columns"]) for one in lines)
+    picture(all_of, tmp_path / "ops.png")
+    assert (tmp_path / "ops.png").stat().st_size > 1000
 
 
-def test_rows_are_renewed_where_some_ops_were_measured(tmp_path: Path) -> None:
-    from ops.kept import kept
-    from ops.table import renewed, table
+def test_the_methods_of_distributions_are_ops() -> None:
+    from ops.distributions import listed
 
-    path = tmp_path / "ops.jsonl"
-    path.write_text(
-        line("sort", [["forward", "compiled", 1.0, 9.0], ["backward", "interpreted", 1.0, 2.5]])
-        + line("exp", [["forward", "compiled", 1.0, 3.25]])
-        + line("log", [["forward", "compiled", 1.0, 1.25]])
-    )
-    made = table(kept(path))
-    path.write_text(
-        line("sort", [["forward", "compiled", 1.0, 1.5], ["forward", "interpreted", 1.0, 1.0]])
-        + line("exp", [["forward", "compiled", 1.0, 2.25], ["forward", "interpreted", 1.0, 1.0]])
-        + line("log", [["forward", "compiled", 1.0, 2.75]])
-    )
-    text = renewed(made, kept(path))
-    rows = [row for row in text.splitlines() if "| float32 |" in row]
-    assert rows == [
-        "| log | float32 | – | 2.8 |",
-        "| sort, backward | float32 | 2.5 | – |",
-        "| exp | float32 | 1.0 | 2.2 |",
-    ]
-    assert "Of 4 (op, direction, dtype), 3 take more than 2 times" in text
-    assert text.split("| op |")[0].split("take more")[1] == made.split("| op |")[0].split("take more")[1]
-    assert text.split("Not measured")[1] == made.split("Not measured")[1]
+    found = listed()
+    assert {"distributions.Wishart.sample", "distributions.Uniform.log_prob"} < set(found)
+    assert "distributions.LogisticNormal.entropy" not in found  # it has no formula
+    parameters, (value,), _ = found["distributions.Dirichlet.log_prob"].sample(100)
+    assert parameters["concentration"].shape == (25, 4)
+    assert found["distributions.Dirichlet.log_prob"].op(parameters, value).shape == (25,)
 
 
 def test_samples_grow_so_that_they_still_fit() -> None:
