@@ -8,6 +8,7 @@
 #include "pjrt/api/event.h"
 #include "pjrt/buffer.h"
 #include "pjrt/executable.h"
+#include "pjrt/large_memory.h"
 
 namespace tpjrt::pjrt {
 
@@ -149,6 +150,7 @@ std::shared_ptr<Client> Client::create(const Api& api, const Options& options, c
   name.client = args.client;
   TPJRT_CALL(api, PJRT_Client_PlatformName, name);
   client->platform_name_.assign(name.platform_name, name.platform_name_size);
+  if (client->platform_name_ == "cpu") keep_large_memory(api.address());
 
   TPJRT_ARGS(PJRT_Client_PlatformVersion, version);
   version.client = args.client;

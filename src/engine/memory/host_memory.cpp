@@ -16,6 +16,7 @@
 #include "engine/memory/cuda.h"
 #include "engine/memory/device_data.h"
 #include "pjrt/client.h"
+#include "pjrt/large_memory.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -60,6 +61,7 @@ bool is_copied(const at::Tensor& tensor) {
 }
 
 void return_freed_memory() {
+  pjrt::return_kept_memory();
 #ifdef __GLIBC__
   malloc_trim(0);
 #endif

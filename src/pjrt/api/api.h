@@ -95,6 +95,9 @@ class Api {
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
+  // Returns an address in the plugin's library.
+  const void* address() const { return table_; }
+
   int major() const { return table_->pjrt_api_version.major_version; }
   int minor() const { return table_->pjrt_api_version.minor_version; }
   // The path with which the file was first loaded.
