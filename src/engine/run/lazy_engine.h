@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "device/services/engine.h"
-#include "engine/cut/cuts.h"
 #include "engine/memory/device_data.h"
 #include "engine/run/kernel/kernel_call.h"
 #include "engine/session/launch.h"
@@ -159,7 +158,6 @@ class LazyEngine final : public device::Engine {
 
   Session& session_;
   // Guarded by the session's lock:
-  Cuts cuts_;
   GraphProfiles profiles_;
   ShapeKeys shape_keys_;
   int running_ = 0;  // nesting depth of syncs

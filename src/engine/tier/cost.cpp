@@ -3,8 +3,6 @@
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
-#include <mutex>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -53,15 +51,6 @@ Work work_of(const Signature& s) {
   return work;
 }
 
-// Cached for the life of the process, like signatures.
-const Work& known_work(SignaturePtr signature) {
-  static auto* lock = new std::mutex;
-  static auto* known = new std::unordered_map<SignaturePtr, Work>;
-  const std::lock_guard guard(*lock);
-  const auto it = known->find(signature);
-  return it != known->end() ? it->second : known->emplace(signature, work_of(*signature)).first->second;
-}
-
 constexpr int64_t kMostFew = 1024;  // elements
 
 }  // namespace
@@ -70,7 +59,7 @@ Work work_of(const graph::Walk& walk, InterpretBy by) {
   Work sum{.arguments = static_cast<double>(walk.leaves.size() + walk.results.size())};
   std::unordered_set<SignaturePtr> seen;
   for (const Node* node : walk.nodes) {
-    const Work& call = known_work(node->signature);
+    const Work call = work_of(*node->signature);
     sum.calls += call.calls;
     sum.tensors += call.tensors;
     sum.bytes += call.bytes;

@@ -60,17 +60,26 @@ std::string GraphProfiles::description(const GraphProfile& graph) const {
   return text + " interpreted";
 }
 
-std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& walk, InterpretBy by) {
+std::shared_ptr<GraphProfile>& GraphProfiles::of(const graph::Walk& walk) {
   if (graphs_.size() >= kMostGraphs) {
-    std::erase_if(graphs_, [](const auto& entry) { return entry.second->executions == 1; });
+    std::erase_if(graphs_, [](const auto& entry) { return entry.second->executions <= 1; });
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
   }
   std::shared_ptr<GraphProfile>& graph = graphs_[walk.hash];
-  if (!graph) {
-    graph = std::make_shared<GraphProfile>();
-    graph->cost = predicted_cost(work_of(walk, by), prices_of(by));
-  }
-  ++graph->executions;
+  if (!graph) graph = std::make_shared<GraphProfile>();
+  return graph;
+}
+
+Cut GraphProfiles::cut(const graph::Walk& walk) {
+  if (walk.nodes.size() < kLeastToCut) return {};
+  std::optional<Cut>& cut = of(walk)->cut;
+  if (!cut) cut = cut_of(walk, integer_ops_);
+  return cut->part.size() == walk.nodes.size() ? *cut : Cut{};  // otherwise uncut, or another graph has this hash
+}
+
+std::shared_ptr<GraphProfile> GraphProfiles::count_execution(const graph::Walk& walk, InterpretBy by) {
+  std::shared_ptr<GraphProfile>& graph = of(walk);
+  if (++graph->executions == 1) graph->cost = predicted_cost(work_of(walk, by), prices_of(by));
   return graph;
 }
 

@@ -23,9 +23,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "engine/tier/cuts.h"
 #include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
@@ -103,6 +105,7 @@ struct GraphProfile {
   bool amortized = false;                   // amortized, maybe by an earlier process
   std::shared_ptr<PendingCompile> pending;  // its pending compile, once begun
   std::shared_ptr<const CallsPlan> plan;    // plan of interpreted runs, from the second on
+  std::optional<Cut> cut;                   // for graphs of many calls
 };
 
 class GraphProfiles {
@@ -110,6 +113,8 @@ class GraphProfiles {
   // `processors`: number that this process may use; 0: ask the system when it first matters.
   explicit GraphProfiles(int processors = 0) : processors_(processors) {}
 
+  // Returns how to cut a graph that has no program.
+  Cut cut(const graph::Walk& walk);
   // Counts one more execution. For a new graph, `executions` is 1 afterwards.
   std::shared_ptr<GraphProfile> count_execution(const graph::Walk& walk, InterpretBy by);
   enum class TierDecision : uint8_t { kInterpret, kInterpretAndCompile, kProgram };
@@ -121,8 +126,10 @@ class GraphProfiles {
  private:
   // Returns true if compiles run in parallel with the program.
   bool overlaps() const;
+  std::shared_ptr<GraphProfile>& of(const graph::Walk& walk);
 
   mutable int processors_;
+  HostIntegerOps integer_ops_;
   std::unordered_map<uint64_t, std::shared_ptr<GraphProfile>> graphs_;  // by hash
 };
 

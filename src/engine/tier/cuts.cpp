@@ -1,6 +1,5 @@
-// Splits graphs that are too large, and remembers how graphs are cut. Finds the calls that can run before and after a
-// network.
-#include "engine/cut/cuts.h"
+// Splits graphs that are too large. Finds the calls that can run before and after a network.
+#include "engine/tier/cuts.h"
 
 #include <algorithm>
 #include <utility>
@@ -59,9 +58,7 @@ graph::PartOfNode HostIntegerOps::find(const graph::Walk& walk) {
 
 namespace {
 
-constexpr size_t kLeastToCut = 48;       // calls of a graph that is cut; smaller ones compile quickly
 constexpr size_t kMostOfProgram = 4000;  // calls
-constexpr size_t kMostFound = size_t{1} << 14;
 
 // Splits the parts, or the whole graph, into pieces that are small enough for one program. XLA:CPU took 280 s to
 // compile the 12,000 calls of a solver's backward, and 15 s to compile half of them.
@@ -90,18 +87,12 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
 
 }  // namespace
 
-Cut Cuts::find(const graph::Walk& walk) {
-  if (walk.nodes.size() < kLeastToCut) return {};
-  if (const auto it = found_.find(walk.hash); it != found_.end()) {
-    const bool fits = it->second.part.size() == walk.nodes.size();  // otherwise another graph has this hash
-    return fits ? it->second : Cut{};
-  }
-  if (found_.size() == kMostFound) found_.clear();
+Cut cut_of(const graph::Walk& walk, HostIntegerOps& integer_ops) {
   Cut cut{reroll_loops(walk), "iterations of a loop"};
-  if (cut.part.empty()) cut = {integer_ops_.find(walk), "a known network, and integer ops around it"};
+  if (cut.part.empty()) cut = {integer_ops.find(walk), "a known network, and integer ops around it"};
   if (cut.part.empty()) cut.cause = "a graph too large for one program";
   cut.part = in_pieces(walk, cut.part);
-  return found_.emplace(walk.hash, std::move(cut)).first->second;
+  return cut;
 }
 
 }  // namespace tpjrt::engine

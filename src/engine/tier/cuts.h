@@ -25,7 +25,6 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "graph/fingerprint/walk.h"
@@ -43,18 +42,12 @@ class HostIntegerOps {
 
 struct Cut {
   graph::PartOfNode part;  // empty: the graph runs whole
-  const char* cause;
+  const char* cause = nullptr;
 };
 
-class Cuts {
- public:
-  // Returns how to cut a graph that has no program.
-  Cut find(const graph::Walk& walk);
-
- private:
-  HostIntegerOps integer_ops_;
-  std::unordered_map<uint64_t, Cut> found_;  // by hash
-};
+inline constexpr size_t kLeastToCut = 48;  // calls; smaller graphs compile quickly
+// Returns how to cut a graph of that many calls that was not seen before.
+Cut cut_of(const graph::Walk& walk, HostIntegerOps& integer_ops);
 
 // Returns the part of each node; empty if nothing repeats often enough.
 graph::PartOfNode reroll_loops(const graph::Walk& walk);

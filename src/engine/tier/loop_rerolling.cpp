@@ -1,5 +1,5 @@
 // Finds the periods of a graph. This is the cold path: once for each new graph.
-#include "engine/cut/cuts.h"
+#include "engine/tier/cuts.h"
 
 #include <algorithm>
 #include <array>
