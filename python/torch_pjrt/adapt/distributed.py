@@ -1,10 +1,10 @@
 """Registers the device with ``torch.distributed``.
 
-For ranks that are processes, ``"pjrt"`` is gloo through the host's memory (``src/device/host/process_group.h``) if the
-plugin is for CPUs, which has no collectives between processes. A plugin for GPUs has them
-(``src/device/process_group/backend.h``); its client is made together with the first group, because all processes have
-to start theirs together. A group of ``"pjrt"``, or of no named backend, also takes tensors on the CPU, and a group of
-``"gloo"`` or ``"fake"`` also takes the device's."""
+For ranks that are processes, ``"pjrt"`` is gloo through the host's memory
+(``src/device/process_group/host_backend.h``) if the plugin is for CPUs, which has no collectives between processes. A
+plugin for GPUs has them (``src/device/process_group/backend.h``); its client is made together with the first group,
+because all processes have to start theirs together. A group of ``"pjrt"``, or of no named backend, also takes tensors
+on the CPU, and a group of ``"gloo"`` or ``"fake"`` also takes the device's."""
 
 from __future__ import annotations
 

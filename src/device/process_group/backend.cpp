@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "device/collectives/backend.h"
-#include "device/host/process_group.h"
+#include "device/process_group/host_backend.h"
 #include "device/services/engine.h"
 #include "device/services/finished_work.h"
 #include "device/services/modes.h"

@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/host/late_ranks.h"
+#include "device/process_group/late_ranks.h"
 #include "engine/lower/group.h"
 #include "engine/memory/device_data.h"
 #include "engine/tier/graph_keys.h"

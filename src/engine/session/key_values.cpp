@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/host/late_ranks.h"
+#include "device/process_group/late_ranks.h"
 #include "device/services/python_hooks.h"
 #include "pjrt/api/api.h"
 

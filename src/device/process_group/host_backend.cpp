@@ -2,7 +2,7 @@
 //
 // DDP's timings of a step, for the logger of devices that register a timer. They are the times of the calls on the
 // host, because a tensor of the device is computed when its collective reads it.
-#include "device/host/process_group.h"
+#include "device/process_group/host_backend.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
@@ -30,7 +30,7 @@
 
 #include "device/collectives/collectives.h"
 #include "device/host/host.h"
-#include "device/host/late_ranks.h"
+#include "device/process_group/late_ranks.h"
 #include "device/services/counters.h"
 #include "device/services/finished_work.h"
 #include "device/tensor/storage.h"

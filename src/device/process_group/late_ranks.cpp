@@ -1,5 +1,5 @@
 // Keys of a group's store: "torch_pjrt/waits/<which collective>/<rank>".
-#include "device/host/late_ranks.h"
+#include "device/process_group/late_ranks.h"
 
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>

@@ -3,14 +3,14 @@
 // A plugin for CPUs has no collectives between processes, so gloo runs them: each one cuts the graph, moves its
 // inputs to the host, waits, and moves its outputs back. If the device computes in the host's memory, inputs are the
 // tensors' own memory, and outputs become theirs. Collectives are counted, reported and refused like any op on the
-// host (host.h).
+// host (device/host/host.h).
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <memory>
 
-#include "device/host/late_ranks.h"
+#include "device/process_group/late_ranks.h"
 
 namespace tpjrt::device {
 
