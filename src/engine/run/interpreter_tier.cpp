@@ -58,7 +58,7 @@ bool LazyEngine::may_interpret(const graph::Walk& walk, bool is_part) {
   if (device::strict() && copies) return false;
   const bool is_compiled_first =
       policy == CompilePolicy::kFirst || device::strict() || (copies && policy != CompilePolicy::kNever);
-  return !is_compiled_first || (!stays_in_one_tier() && shape_keys_.has_dynamic_shape(walk, is_part));
+  return !is_compiled_first || (!stays_in_one_tier() && profiles_.has_dynamic_shape(walk, is_part));
 }
 
 InterpretBy LazyEngine::interpret_by() {

@@ -159,7 +159,6 @@ class LazyEngine final : public device::Engine {
   Session& session_;
   // Guarded by the session's lock:
   GraphProfiles profiles_;
-  ShapeKeys shape_keys_;
   int running_ = 0;  // nesting depth of syncs
   FastPath fast_path_;
   Sync sync_;  // reused, so that known graphs allocate nothing here

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tier/graph_keys.h"
 #include "engine/tier/policy.h"
 
 namespace tpjrt::engine {
@@ -48,16 +47,6 @@ uint64_t middle_hash(const graph::Walk& walk, const graph::PartOfNode& part) {
       [](const Node& node) { return reinterpret_cast<uint64_t>(node.signature); });
 }
 
-}  // namespace
-
-graph::PartOfNode HostIntegerOps::find(const graph::Walk& walk) {
-  graph::PartOfNode part = around_a_network(walk);
-  if (part.empty() || middles_.insert(middle_hash(walk, part)).second) return {};
-  return part;
-}
-
-namespace {
-
 constexpr size_t kMostOfProgram = 4000;  // calls
 
 // Splits the parts, or the whole graph, into pieces that are small enough for one program. XLA:CPU took 280 s to
@@ -87,9 +76,12 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
 
 }  // namespace
 
-Cut cut_of(const graph::Walk& walk, HostIntegerOps& integer_ops) {
+Cut cut_of(const graph::Walk& walk, GraphKeys& keys) {
   Cut cut{reroll_loops(walk), "iterations of a loop"};
-  if (cut.part.empty()) cut = {integer_ops.find(walk), "a known network, and integer ops around it"};
+  if (cut.part.empty()) {
+    cut = {around_a_network(walk), "a known network, and integer ops around it"};
+    if (!cut.part.empty() && keys.count(middle_hash(walk, cut.part), walk) == 0) cut.part = {};
+  }
   if (cut.part.empty()) cut.cause = "a graph too large for one program";
   cut.part = in_pieces(walk, cut.part);
   return cut;

@@ -25,20 +25,11 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_set>
 
+#include "engine/tier/graph_keys.h"
 #include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
-
-class HostIntegerOps {
- public:
-  // Returns the part of each node of a graph that was not seen before; empty if its middle is new, too.
-  graph::PartOfNode find(const graph::Walk& walk);
-
- private:
-  std::unordered_set<uint64_t> middles_;  // hashes of the middles of all large graphs
-};
 
 struct Cut {
   graph::PartOfNode part;  // empty: the graph runs whole
@@ -47,7 +38,7 @@ struct Cut {
 
 inline constexpr size_t kLeastToCut = 48;  // calls; smaller graphs compile quickly
 // Returns how to cut a graph of that many calls that was not seen before.
-Cut cut_of(const graph::Walk& walk, HostIntegerOps& integer_ops);
+Cut cut_of(const graph::Walk& walk, GraphKeys& keys);
 
 // Returns the part of each node; empty if nothing repeats often enough.
 graph::PartOfNode reroll_loops(const graph::Walk& walk);

@@ -99,18 +99,6 @@ using graph::Value;
 
 constexpr size_t kMostKeys = size_t{1} << 14;
 
-uint64_t key_of(const graph::Walk& walk) {
-  return hash_of_calls(
-      walk, [](const Node& node) { return !is_of_few_integers(node); },
-      [](const Node& node) {
-        uint64_t word = std::hash<std::string_view>()(node.signature->name);
-        for (const graph::TypePtr type : node.signature->operands) {
-          word = graph::mixed(word, static_cast<uint64_t>(type->dtype));
-        }
-        return word;
-      });
-}
-
 }  // namespace
 
 uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const Node&)>& chosen,
@@ -132,13 +120,25 @@ bool has_integer_ops_only(const graph::Walk& walk) {
   return std::ranges::all_of(walk.nodes, [](const Node* node) { return is_of_few_integers(*node); });
 }
 
-bool ShapeKeys::has_dynamic_shape(const graph::Walk& walk, bool is_part) {
+uint64_t shape_key(const graph::Walk& walk) {
+  return hash_of_calls(
+      walk, [](const Node& node) { return !is_of_few_integers(node); },
+      [](const Node& node) {
+        uint64_t word = std::hash<std::string_view>()(node.signature->name);
+        for (const graph::TypePtr type : node.signature->operands) {
+          word = graph::mixed(word, static_cast<uint64_t>(type->dtype));
+        }
+        return word;
+      });
+}
+
+int GraphKeys::count(uint64_t key, const graph::Walk& walk) {
   if (seen_.size() == kMostKeys) seen_.clear();
-  Seen& seen = seen_[graph::mixed(key_of(walk), is_part)];
+  Seen& seen = seen_[key];
   if (seen.first == 0) seen.first = walk.hash;
-  if (seen.first == walk.hash) return false;
+  if (seen.first == walk.hash) return 0;
   if (seen.second == 0) seen.second = walk.hash;
-  return seen.second != walk.hash;
+  return seen.second == walk.hash ? 1 : 2;
 }
 
 }  // namespace tpjrt::engine

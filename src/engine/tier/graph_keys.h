@@ -30,11 +30,14 @@ bool has_integer_ops_only(const graph::Walk& walk);
 uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const graph::Node&)>& chosen,
                        const std::function<uint64_t(const graph::Node&)>& word);
 
-class ShapeKeys {
+// Returns a key that is equal for graphs that differ in sizes alone, and in ops on a few integers.
+uint64_t shape_key(const graph::Walk& walk);
+
+// Counts graphs without a program by keys that several graphs have.
+class GraphKeys {
  public:
-  // Records a graph without a program. Returns true if at least two other graphs with its key were seen before. Parts
-  // of cut graphs are counted separately, because whole graphs of the key don't predict which parts recur.
-  bool has_dynamic_shape(const graph::Walk& walk, bool is_part);
+  // Returns how many graphs with this key were counted before, up to two, apart from the graph itself.
+  int count(uint64_t key, const graph::Walk& walk);
 
  private:
   struct Seen {

@@ -73,7 +73,7 @@ std::shared_ptr<GraphProfile>& GraphProfiles::of(const graph::Walk& walk) {
 Cut GraphProfiles::cut(const graph::Walk& walk) {
   if (walk.nodes.size() < kLeastToCut) return {};
   std::optional<Cut>& cut = of(walk)->cut;
-  if (!cut) cut = cut_of(walk, integer_ops_);
+  if (!cut) cut = cut_of(walk, keys_);
   return cut->part.size() == walk.nodes.size() ? *cut : Cut{};  // otherwise uncut, or another graph has this hash
 }
 

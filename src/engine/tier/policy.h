@@ -115,6 +115,11 @@ class GraphProfiles {
 
   // Returns how to cut a graph that has no program.
   Cut cut(const graph::Walk& walk);
+  // Counts a graph that has no program. Returns true if at least two others with its shape key were counted before.
+  // Parts of cut graphs are counted separately, because whole graphs of the key don't predict which parts recur.
+  bool has_dynamic_shape(const graph::Walk& walk, bool is_part) {
+    return keys_.count(graph::mixed(shape_key(walk), is_part), walk) == 2;
+  }
   // Counts one more execution. For a new graph, `executions` is 1 afterwards.
   std::shared_ptr<GraphProfile> count_execution(const graph::Walk& walk, InterpretBy by);
   enum class TierDecision : uint8_t { kInterpret, kInterpretAndCompile, kProgram };
@@ -129,7 +134,7 @@ class GraphProfiles {
   std::shared_ptr<GraphProfile>& of(const graph::Walk& walk);
 
   mutable int processors_;
-  HostIntegerOps integer_ops_;
+  GraphKeys keys_;
   std::unordered_map<uint64_t, std::shared_ptr<GraphProfile>> graphs_;  // by hash
 };
 
