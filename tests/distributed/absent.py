@@ -1,4 +1,4 @@
-"""Run by each of two processes, one of which never joins: the other's error names it."""
+"""Run by each of two processes, one of which never joins, and is named by the other, or joins a second group late."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def collective() -> None:
         dist.all_reduce(x)
     assert x.tolist() == [1, 1]
     over.touch()
+
+
+def again() -> None:
+    kept = dist.FileStore(f"{sys.argv[2]}/store", 2)
+    for late in (0, 0.5):
+        time.sleep(late * RANK)
+        dist.init_process_group("gloo", store=kept, rank=RANK, world_size=2, timeout=timedelta(seconds=20))
+        x = torch.ones(2, device="pjrt")
+        dist.all_reduce(x)
+        assert x.tolist() == [2, 2]
+        dist.destroy_process_group()
 
 
 globals()[sys.argv[1]]()

@@ -110,3 +110,8 @@ def test_who_is_late_is_reported(server: fresh.Server, tmp_path: Path, gpus: boo
 @pytest.mark.parametrize("where", ["rendezvous", "store", "collective"])
 def test_who_has_not_come_is_named(server: fresh.Server, tmp_path: Path, where: str) -> None:
     assert ranks.run(server, HERE / "absent.py", 2, where, tmp_path) == [[], []]
+
+
+def test_a_second_group_takes_no_addresses_of_the_first(server: fresh.Server, tmp_path: Path) -> None:
+    """A launcher's store keeps them."""
+    assert ranks.run(server, HERE / "absent.py", 2, "again", tmp_path) == [[], []]

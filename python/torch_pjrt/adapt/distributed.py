@@ -117,13 +117,13 @@ _hosts: dict[int, str] = {}  # hostname by rank of the default group, of the ran
 def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any, timeout: Any, call: str) -> Any:
     """Waits for the group's ranks here, before PyTorch waits for them, and notes their hosts.
 
-    Returns a part of the store where ranks that have died since wrote nothing: gloo would take their addresses.
+    Returns a part of the store where ranks that have died since, and an earlier group of the same name, wrote nothing:
+    gloo would take their addresses, and wait there.
     """
     from torch.distributed import PrefixStore
     from torch.distributed.constants import default_pg_timeout
 
-    words = str(backend).lower()
-    if _C.world_size() > 1 or not ("pjrt" in words or words == "undefined") or group_rank not in range(len(ranks)):
+    if _C.world_size() > 1 or not rendezvous.takes_part(backend) or group_rank not in range(len(ranks)):
         return store
     limit = (timeout or default_pg_timeout).total_seconds()
     hosts, meeting = rendezvous.join(store, name, ranks, ranks[group_rank], limit, call)
@@ -191,7 +191,7 @@ def _count_processes_of_hosts(fsdp: Any) -> None:
         if accelerator is not None and accelerator.type == "pjrt" and torch.pjrt.get_device_properties().is_host_memory:
             ranks, here = torch.distributed.get_process_group_ranks(global_process_group), socket.gethostname()
             hosts = [_hosts.get(rank) for rank in ranks]
-            if None in hosts:  # ranks of "gloo" don't meet here
+            if None in hosts:  # ranks of other backends than gloo do not meet here
                 torch.distributed.all_gather_object(hosts, here, global_process_group)
             num_devices_per_node = hosts.count(here)
         return inner(global_process_group, num_devices_per_node)

@@ -27,6 +27,12 @@ _made: Counter[str] = Counter()  # by name, the number of groups that this proce
 _is_ours = False  # True while init_process_group makes a store for this device's ranks
 
 
+def takes_part(backend: Any) -> bool:
+    """Returns whether a group of this backend, which takes the device's tensors, waits for its ranks here."""
+    words = "undefined" if backend is None else str(backend).lower()
+    return words == "undefined" or "pjrt" in words or "gloo" in words
+
+
 def patience() -> float:
     """Returns the seconds after which the late ranks are reported; 0 means never."""
     return float(os.environ.get("TORCH_PJRT_COLLECTIVE_WARN_SECONDS") or 10)
@@ -150,7 +156,7 @@ def _init(inner: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(inner)
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         global _is_ours
-        before, _is_ours = _is_ours, backend is None or "pjrt" in str(backend).lower()
+        before, _is_ours = _is_ours, takes_part(backend)
         try:
             inner(backend, *args, **kwargs)
         finally:
