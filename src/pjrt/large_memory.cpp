@@ -4,7 +4,6 @@
 #include <stdlib.h>  // defines __GLIBC__
 
 #ifdef __GLIBC__
-#include <dlfcn.h>
 #include <link.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -16,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -147,29 +147,41 @@ uintptr_t replacement(std::string_view name) {
   return 0;
 }
 
-// A range of a library that is read-only once its references are resolved.
-struct ReadOnly {
-  uintptr_t library;
-  uintptr_t begin = 0, end = 0;
+using Part = ElfW(Phdr);
+using Entry = ElfW(Dyn);
+
+struct Library {
+  uintptr_t inside;  // an address in it, given
+  uintptr_t base = 0;
+  const Entry* dynamic = nullptr;
+  uintptr_t begin = 0, end = 0;  // the range that is read-only once its references are resolved
 };
 
-int find_read_only(dl_phdr_info* info, size_t /*size*/, void* data) {
-  auto& range = *static_cast<ReadOnly*>(data);
-  if (info->dlpi_addr != range.library) return 0;
+int find_library(dl_phdr_info* info, size_t /*size*/, void* data) {
+  auto& library = *static_cast<Library*>(data);
+  const std::span<const Part> parts(info->dlpi_phdr, info->dlpi_phnum);
+  const auto begin_of = [&](const Part& part) { return info->dlpi_addr + part.p_vaddr; };
+  if (std::ranges::none_of(parts, [&](const Part& part) {
+        return part.p_type == PT_LOAD && library.inside - begin_of(part) < part.p_memsz;
+      })) {
+    return 0;
+  }
+  library.base = info->dlpi_addr;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  for (const ElfW(Phdr)* part = info->dlpi_phdr; part != info->dlpi_phdr + info->dlpi_phnum; ++part) {
-    if (part->p_type != PT_GNU_RELRO) continue;
-    const uintptr_t begin = info->dlpi_addr + part->p_vaddr;
-    range.begin = begin / page * page;
-    range.end = (begin + part->p_memsz) / page * page;
+  for (const Part& part : parts) {
+    const uintptr_t begin = begin_of(part);
+    if (part.p_type == PT_DYNAMIC) library.dynamic = reinterpret_cast<const Entry*>(begin);
+    if (part.p_type != PT_GNU_RELRO) continue;
+    library.begin = begin / page * page;
+    library.end = (begin + part.p_memsz) / page * page;
   }
   return 1;
 }
 
-bool write_reference(const ReadOnly& range, uintptr_t place, uintptr_t value) {
+bool write_reference(const Library& library, uintptr_t place, uintptr_t value) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   void* around = reinterpret_cast<void*>(place / page * page);
-  const bool read_only = place >= range.begin && place < range.end;
+  const bool read_only = place >= library.begin && place < library.end;
   if (read_only && ::mprotect(around, page, PROT_READ | PROT_WRITE) != 0) return false;
   std::atomic_ref<uintptr_t>(*reinterpret_cast<uintptr_t*>(place)).store(value);
   if (read_only) static_cast<void>(::mprotect(around, page, PROT_READ));
@@ -179,20 +191,17 @@ bool write_reference(const ReadOnly& range, uintptr_t place, uintptr_t value) {
 }  // namespace
 
 bool keep_large_memory(const void* in_library) noexcept {
-  Dl_info info;
-  link_map* map = nullptr;
-  if (::dladdr1(in_library, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || map == nullptr)
-    return false;
+  Library library{reinterpret_cast<uintptr_t>(in_library)};
+  ::dl_iterate_phdr(find_library, &library);
+  if (library.dynamic == nullptr) return false;
   const auto table = [&](auto tag) -> uintptr_t {  // glibc has made addresses of them
-    const ElfW(Dyn)* entry = map->l_ld;
+    const Entry* entry = library.dynamic;
     while (entry->d_tag != DT_NULL && entry->d_tag != tag) ++entry;
     return entry->d_tag == DT_NULL ? 0 : entry->d_un.d_ptr;
   };
   const auto* symbols = reinterpret_cast<const ElfW(Sym)*>(table(DT_SYMTAB));
   const auto* names = reinterpret_cast<const char*>(table(DT_STRTAB));
   if (symbols == nullptr || names == nullptr) return false;
-  ReadOnly range{map->l_addr};
-  ::dl_iterate_phdr(find_read_only, &range);
   bool replaced = false;
   const auto replace_in = [&](uintptr_t begin, uintptr_t bytes) {
     const auto* entry = reinterpret_cast<const ElfW(Rela)*>(begin);
@@ -200,7 +209,7 @@ bool keep_large_memory(const void* in_library) noexcept {
       const size_t symbol = ELF64_R_SYM(entry[i].r_info);
       if (symbol == 0 || entry[i].r_addend != 0) continue;
       const uintptr_t value = replacement(names + symbols[symbol].st_name);
-      if (value != 0) replaced |= write_reference(range, map->l_addr + entry[i].r_offset, value);
+      if (value != 0) replaced |= write_reference(library, library.base + entry[i].r_offset, value);
     }
   };
   if (table(DT_PLTREL) == DT_RELA) replace_in(table(DT_JMPREL), table(DT_PLTRELSZ));
