@@ -1,4 +1,5 @@
-// Large memory that a library frees serves its next allocation, and is never more than was in use (Note [Large memory]).
+// Large memory that a library frees serves its next allocation, and is never more than was in use
+// (Note [Large memory]).
 //
 // The tests compile a small library with the compiler named by CXX, or `c++`.
 #include "pjrt/large_memory.h"

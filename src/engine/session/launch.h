@@ -34,7 +34,6 @@ class Queue {
   std::shared_ptr<device::Moment> now();
   // Waits until started work has run out of memory, or all of it has ended.
   void await_lacking();
-
   // Called when an error about lack of memory is reported. Returns the origin of the first program that ran out of
   // memory (null: unknown), and forgets all such failures, so that a later wait doesn't report them again.
   std::shared_ptr<const LargestResult> report_lacking();
