@@ -2,7 +2,7 @@
 # Python. find_package(torch_pjrt) finds them where they were installed, as torch_pjrt::program and
 # torch_pjrt::program_static. A wheel (SKBUILD) has the shared library and pjrt-run.
 find_package(Threads REQUIRED)
-set(program_rooms room_runner room_file room_disk room_hlo room_pjrt)
+set(program_rooms room_runner room_file room_disk room_hlo room_pjrt room_linkage)
 file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/python/torch_pjrt/__init__.py line REGEX "^__version__")
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" program_version "${line}")
 

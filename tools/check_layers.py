@@ -24,7 +24,8 @@ EMPTY_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
 # reasons.
 ROWS: dict[str, tuple[set[str], set[str]]] = {
     "libc": (set(), set()),
-    "pjrt": (set(), {"pjrt"}),
+    "linkage": (set(), set()),
+    "pjrt": ({"linkage"}, {"pjrt"}),
     "hlo": (set(), set()),
     "disk": ({"pjrt", "hlo"}, set()),
     "file": (set(), set()),
@@ -34,7 +35,7 @@ ROWS: dict[str, tuple[set[str], set[str]]] = {
     "graph": (set(), {"torch"}),
     "ops": ({"graph", "hlo"}, {"torch"}),
     "kernels": ({"graph", "hlo", "pjrt"}, {"torch", "pjrt"}),
-    "device": ({"graph"}, {"torch"}),
+    "device": ({"graph", "linkage"}, {"torch"}),
     "engine": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
     "python": (
         {"pjrt", "hlo", "disk", "file", "runner", "graph", "ops", "kernels", "device", "engine"},

@@ -4,21 +4,18 @@
 #include <stdlib.h>  // defines __GLIBC__
 
 #ifdef __GLIBC__
-#include <link.h>
 #include <malloc.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "linkage/redirect.h"
 #endif
 
 namespace tpjrt::pjrt {
@@ -140,81 +137,16 @@ void large_free(void* memory) {
   free_all(evicted);
 }
 
-uintptr_t replacement(std::string_view name) {
-  if (name == "posix_memalign") return reinterpret_cast<uintptr_t>(&large_posix_memalign);
-  if (name == "aligned_alloc") return reinterpret_cast<uintptr_t>(&large_aligned_alloc);
-  if (name == "free") return reinterpret_cast<uintptr_t>(&large_free);
-  return 0;
-}
-
-using Part = ElfW(Phdr);
-using Entry = ElfW(Dyn);
-
-struct Library {
-  uintptr_t inside;  // an address in it, given
-  uintptr_t base = 0;
-  const Entry* dynamic = nullptr;
-  uintptr_t begin = 0, end = 0;  // the range that is read-only once its references are resolved
-};
-
-int find_library(dl_phdr_info* info, size_t /*size*/, void* data) {
-  auto& library = *static_cast<Library*>(data);
-  const std::span<const Part> parts(info->dlpi_phdr, info->dlpi_phnum);
-  const auto begin_of = [&](const Part& part) { return info->dlpi_addr + part.p_vaddr; };
-  if (std::ranges::none_of(parts, [&](const Part& part) {
-        return part.p_type == PT_LOAD && library.inside - begin_of(part) < part.p_memsz;
-      })) {
-    return 0;
-  }
-  library.base = info->dlpi_addr;
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  for (const Part& part : parts) {
-    const uintptr_t begin = begin_of(part);
-    if (part.p_type == PT_DYNAMIC) library.dynamic = reinterpret_cast<const Entry*>(begin);
-    if (part.p_type != PT_GNU_RELRO) continue;
-    library.begin = begin / page * page;
-    library.end = (begin + part.p_memsz) / page * page;
-  }
-  return 1;
-}
-
-bool write_reference(const Library& library, uintptr_t place, uintptr_t value) {
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  void* around = reinterpret_cast<void*>(place / page * page);
-  const bool read_only = place >= library.begin && place < library.end;
-  if (read_only && ::mprotect(around, page, PROT_READ | PROT_WRITE) != 0) return false;
-  std::atomic_ref<uintptr_t>(*reinterpret_cast<uintptr_t*>(place)).store(value);
-  if (read_only) static_cast<void>(::mprotect(around, page, PROT_READ));
-  return true;
-}
-
 }  // namespace
 
 bool keep_large_memory(const void* in_library) noexcept {
-  Library library{reinterpret_cast<uintptr_t>(in_library)};
-  ::dl_iterate_phdr(find_library, &library);
-  if (library.dynamic == nullptr) return false;
-  const auto table = [&](auto tag) -> uintptr_t {  // glibc has made addresses of them
-    const Entry* entry = library.dynamic;
-    while (entry->d_tag != DT_NULL && entry->d_tag != tag) ++entry;
-    return entry->d_tag == DT_NULL ? 0 : entry->d_un.d_ptr;
+  std::array redirections{
+      linkage::Redirection{"posix_memalign", reinterpret_cast<void*>(&large_posix_memalign)},
+      linkage::Redirection{"aligned_alloc", reinterpret_cast<void*>(&large_aligned_alloc)},
+      linkage::Redirection{"free", reinterpret_cast<void*>(&large_free)},
   };
-  const auto* symbols = reinterpret_cast<const ElfW(Sym)*>(table(DT_SYMTAB));
-  const auto* names = reinterpret_cast<const char*>(table(DT_STRTAB));
-  if (symbols == nullptr || names == nullptr) return false;
-  bool replaced = false;
-  const auto replace_in = [&](uintptr_t begin, uintptr_t bytes) {
-    const auto* entry = reinterpret_cast<const ElfW(Rela)*>(begin);
-    for (size_t i = 0; i < bytes / sizeof *entry; ++i) {
-      const size_t symbol = ELF64_R_SYM(entry[i].r_info);
-      if (symbol == 0 || entry[i].r_addend != 0) continue;
-      const uintptr_t value = replacement(names + symbols[symbol].st_name);
-      if (value != 0) replaced |= write_reference(library, library.base + entry[i].r_offset, value);
-    }
-  };
-  if (table(DT_PLTREL) == DT_RELA) replace_in(table(DT_JMPREL), table(DT_PLTRELSZ));
-  replace_in(table(DT_RELA), table(DT_RELASZ));
-  return replaced;
+  linkage::redirect([&](const linkage::Library& library) { return library.contains(in_library); }, redirections);
+  return std::ranges::any_of(redirections, [](const linkage::Redirection& each) { return each.count > 0; });
 }
 
 size_t kept_memory() noexcept { return kept().bytes(); }

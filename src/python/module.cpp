@@ -8,8 +8,11 @@
 #include <optional>
 
 #include "device/backend/accelerator.h"
+#include "device/backend/register.h"
+
 #include "device/collectives/backend.h"
 #include "device/host/host.h"
+#include "device/override/autocast.h"
 #include "device/process_group/backend.h"
 #include "device/process_group/host_backend.h"
 #include "device/services/counters.h"

@@ -1,4 +1,6 @@
-// torch.autocast("pjrt"): PyTorch's own lists of ops, for this device's autocast key.
+// PyTorch's own lists of ops, for this device's autocast key.
+#include "device/override/autocast.h"
+
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,8 +8,6 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-
-#include "device/backend/accelerator.h"
 
 namespace tpjrt::device::autocast {
 
