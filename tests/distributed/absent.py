@@ -1,4 +1,5 @@
-"""Run by each of two processes, one of which never joins, and is named by the other, or joins a second group late."""
+"""Run by each of two processes, one of which never joins, and is named by the other, or joins a second group late, or
+was in fewer groups before."""
 
 from __future__ import annotations
 
@@ -62,6 +63,7 @@ def again() -> None:
         x = torch.ones(2, device="pjrt")
         dist.all_reduce(x)
         assert x.tolist() == [2, 2]
+        dist.new_group([0, 1] if late else [0])  # PyTorch gives both the same name
         dist.destroy_process_group()
 
 

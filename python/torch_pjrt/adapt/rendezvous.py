@@ -14,7 +14,6 @@ import socket
 import sys
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -23,7 +22,6 @@ import torch
 
 from torch_pjrt.messages import warn
 
-_made: Counter[str] = Counter()  # by name, the number of groups that this process has made: a store outlives them
 _is_ours = False  # True while init_process_group makes a store for this device's ranks
 
 
@@ -59,8 +57,8 @@ def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: 
 def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, call: str) -> tuple[dict[int, str], str]:
     """Waits for all of a group's ranks. Returns the hostname of each and a name that only this meeting has.
 
-    A launcher that restarts the processes may keep the store, with the entries of processes that have died. So the
-    first rank writes a new name, the others repeat it, and the first then writes who has.
+    A store may have entries of processes that have died, and of earlier groups. So the first rank writes a new name,
+    the others repeat it, and the first then writes who has.
 
     Args:
         call: PyTorch's function that makes the group, for messages.
@@ -68,8 +66,7 @@ def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, c
     Raises:
         torch.distributed.DistStoreError: some ranks have not arrived in time.
     """
-    _made[name] += 1
-    place = f"torch_pjrt/{name}/{_made[name]}"
+    place = f"torch_pjrt/{name}"
     first, own, host = ranks[0], uuid.uuid4().hex, socket.gethostname()
 
     def written(key: Any) -> list[str]:
@@ -84,14 +81,14 @@ def join(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, c
     def late() -> list[int]:
         nonlocal meeting
         if rank != first:
+            if own in written(meeting):  # the first may be in a later meeting by now
+                return []
             found = written(first)
             if not found:
                 return [first]
             if found[0] != meeting:
                 meeting, missing[:] = found[0], others
                 write(rank, meeting, own, host)
-            if own in written(meeting):
-                return []
         missing[:] = [other for other in missing if written(other)[:1] != [meeting]]
         if rank == first and not missing:  # in the order of ranks: a name that the process has made, and its host
             write(own, *(word for other in ranks for word in written(other)[1:]))

@@ -74,6 +74,7 @@ for number, name in enumerate(sorted(vars(tests.DistributedTest._DistTestBase)))
         BACKEND if BACKEND == "gloo" else "pjrt", case.init_method, timeout=timeout, world_size=SIZE, rank=RANK
     )
     torch.manual_seed(0)
+    print(name, file=sys.stderr, flush=True)
     try:
         case._barrier(timeout=60)
         getattr(case, name)()
