@@ -83,6 +83,7 @@ for number, name in enumerate(sorted(vars(tests.DistributedTest._DistTestBase)))
         skipped[name] = str(why)
     except Exception:
         failed[name] = traceback.format_exc()
+        print(failed[name], file=sys.stderr, flush=True)  # the others may wait for this rank in the test's own barrier
     finally:
         case._barrier(timeout=100)
         if dist.is_initialized():
