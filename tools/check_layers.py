@@ -33,8 +33,8 @@ ROWS: dict[str, tuple[set[str], set[str]]] = {
     "command": ({"runner"}, set()),
     "onednn": (set(), set()),
     "graph": (set(), {"torch"}),
-    "ops": ({"graph", "hlo"}, {"torch"}),
     "kernels": ({"graph", "hlo", "pjrt"}, {"torch", "pjrt"}),
+    "ops": ({"graph", "hlo", "kernels"}, {"torch"}),
     "device": ({"graph", "linkage"}, {"torch"}),
     "engine": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
     "python": (

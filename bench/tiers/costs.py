@@ -1,4 +1,4 @@
-"""Measures the prices by which interpreted graphs buy their compiles (Note [Costs], src/engine/tier/policy.h),
+"""Measures the prices by which interpreted graphs buy their compiles (Note [Tiers], src/engine/tier/policy.h),
 reports how far predicted compiles are off, and writes them to bench/out/prices_<instruction set>.inc.
 
 Chains of small, large and many tensors give the prices of calls, bytes and tensors: each runs interpreted and as a

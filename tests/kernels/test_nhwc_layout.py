@@ -100,7 +100,7 @@ def test_what_is_kept_for_the_backward_has_the_layout_of_convolutions(programs: 
         assert mine.grad is not None
         assert right.grad is not None
         assert (mine.grad.double() - right.grad).norm() < 0.1 * right.grad.norm()
-    backward = next(text for text in reversed(programs) if "convolution_of_weight" in text)
+    backward = next(text for text in reversed(programs) if "aten::convolution_backward(" in text)
     assert (
         backward.count('bf16> {mhlo.layout_mode = "{1,3,2,0}"}') == 2
     )  # operands of the norm and of the second convolution

@@ -115,7 +115,8 @@ def test_a_training_step_turns_no_images(programs: list[str]) -> None:
         assert mine.grad is not None
         assert right.grad is not None
         assert (mine.grad.double() - right.grad).norm() < 1e-3 * right.grad.norm() + 1e-6
-    forward, backward = ("".join(text for text in programs if word in text) for word in ('batch_norm"', "of_weight"))
+    called = ("torch_pjrt::batch_norm_in_training(", "aten::convolution_backward(")
+    forward, backward = ("".join(text for text in programs if op in text) for op in called)
     (pool,) = calls(forward, "max_pool2d_with_indices")
     (pool_backward,) = calls(backward, "max_pool2d_with_indices_backward")
     for line in (pool, pool_backward):

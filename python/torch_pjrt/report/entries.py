@@ -46,7 +46,7 @@ class KernelCall:
     """The op, such as ``"aten::sort"``. The calls of a decomposition are named, instead of the decomposed op."""
     count: int
     kernel: str
-    """``"PyTorch's kernel"``, or for a matrix product ``"PyTorch's libraries (oneDNN, MKL)"``."""
+    """``"PyTorch's kernel"``, or the name of a handler."""
 
 
 @dataclass(frozen=True, kw_only=True)

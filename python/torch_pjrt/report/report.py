@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _active: list[Report] = []
 # Names of the custom calls of programs on the CPU (src/kernels/cpu).
-_KERNELS = {"torch_pjrt.aten": "PyTorch's kernel", "torch_pjrt.matrix_product": "PyTorch's libraries (oneDNN, MKL)"}
+_KERNELS = {"torch_pjrt.aten": "PyTorch's kernel"}
 
 
 class Report:

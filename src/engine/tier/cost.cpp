@@ -1,4 +1,4 @@
-// Predicted costs (Note [Costs]). `./dev bench costs` measures the prices.
+// Predicted costs (Note [Tiers]). `./dev bench costs` measures the prices.
 #include <ATen/Version.h>
 #include <ATen/core/enum_tag.h>
 

@@ -1,11 +1,10 @@
 // Decides when a graph is compiled.
 //
 // Note [Tiers]: a graph that occurs for the first time may never recur, and compiling it costs thousands of times as
-// much as running it. So it is interpreted (tier 0), which costs rent: what a program would not have cost (Note
-// [Costs]). When the rent of a graph's runs reaches the price of its compile, the program is bought, and it runs from
-// then on (tier 1). The loss is bounded by the compile's cost, both against compiling everything first and against
-// compiling nothing. A loop that is recorded as one graph pays for each iteration (Note [Loop rerolling]), so it may buy
-// within one run.
+// much as running it. So it is interpreted (tier 0), which costs rent: what a program would not have cost. When the
+// rent of a graph's runs reaches the price of its compile, the program is bought, and it runs from then on (tier 1).
+// The loss is bounded by the compile's cost, both against compiling everything first and against compiling nothing. A
+// loop that is recorded as one graph pays for each iteration (Note [Loop rerolling]), so it may buy within one run.
 //
 // With a second processor, the compile begins in the background (background.h) when a quarter of its price is paid.
 // The program takes over at the same run on any number of processors. On one, or if it isn't there yet, that run waits.
@@ -32,12 +31,13 @@
 
 namespace tpjrt::engine {
 
-// Note [Costs]: a decision by measured times would differ from run to run. So what a compile and an interpreted run cost
-// is predicted from what the graph consists of, by prices that have a physical meaning. XLA's time goes by the
-// StableHLO ops that the calls' rules emit, and is less for a call that occurs again. A program saves the overhead of
-// calls, and the memory traffic of pointwise calls, which XLA fuses; it pays for its start and its arguments. It saves
-// nothing of products, convolutions and sorts: both tiers spend the same time there. The prices are data: a file for
-// each instruction set and one for CUDA (prices_*.inc). `./dev bench costs` measures them and reports the errors.
+// The costs of Note [Tiers]: a decision by measured times would differ from run to run. So what a compile and an
+// interpreted run cost is predicted from what the graph consists of, by prices that have a physical meaning. XLA's time
+// goes by the StableHLO ops that the calls' rules emit, and is less for a call that occurs again. A program saves the
+// overhead of calls, and the memory traffic of pointwise calls, which XLA fuses; it pays for its start and its
+// arguments. It saves nothing of products, convolutions and sorts: both tiers spend the same time there. The prices are
+// data: a file for each instruction set and one for CUDA (prices_*.inc). `./dev bench costs` measures them and reports
+// the errors.
 
 // Counts what in a graph costs time.
 struct Work {

@@ -2,7 +2,7 @@
 #include "kernels/cpu/frozen_weights.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/mkldnn_reorder_conv2d_weight.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -47,15 +47,9 @@ FrozenWeight::~FrozenWeight() {
 
 void FrozenWeight::put(const at::Tensor& weight, std::optional<at::Tensor> bias, const Window& window,
                        c10::IntArrayRef images) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_reorder_convolution_weight", "");
-  torch::jit::Stack stack{weight.contiguous(c10::MemoryFormat::ChannelsLast),
-                          window.padding,
-                          window.stride,
-                          window.dilation,
-                          window.groups,
-                          images};
-  op.callBoxed(stack);
-  auto frozen = std::make_shared<const Frozen>(Frozen{stack.front().toTensor(), std::move(bias)});
+  const at::Tensor packed = at::mkldnn_reorder_conv2d_weight(weight.to_mkldnn(), window.padding, window.stride,
+                                                             window.dilation, window.groups, images);
+  auto frozen = std::make_shared<const Frozen>(Frozen{packed, std::move(bias)});
   const std::lock_guard guard(table().lock);
   table().by_number[number_] = std::move(frozen);
 }

@@ -4,30 +4,15 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "kernels/cpu/aten_call.h"
+#include "kernels/cpu/kept_call.h"
 #include "pjrt/ffi.h"
 
 namespace tpjrt::kernels {
 namespace {
 
 const std::map<std::string, XLA_FFI_Handler*>& all() {
-  static const std::map<std::string, XLA_FFI_Handler*> handlers{
-      {kAtenTarget, aten_call},
-      {"torch_pjrt.matrix_product", product},
-      {"torch_pjrt.convolution", convolution},
-      {"torch_pjrt.convolution_of_input", convolution_of_input},
-      {"torch_pjrt.convolution_of_weight", convolution_of_weight},
-      {"torch_pjrt.frozen_convolution", frozen_convolution},
-      {"torch_pjrt.batch_norm", batch_norm},
-      {"torch_pjrt.batch_norm_backward", batch_norm_backward},
-      {"torch_pjrt.write", write},
-      {"torch_pjrt.stored", stored},
-      {"torch_pjrt.softmax", softmax},
-      {"torch_pjrt.softmax_backward", softmax_backward},
-      {"torch_pjrt.layer_norm", layer_norm},
-      {"torch_pjrt.layer_norm_backward", layer_norm_backward},
-      {"torch_pjrt.reduce_rows", reduce_rows},
-  };
+  static const std::map<std::string, XLA_FFI_Handler*> handlers{{kAtenTarget, aten_call},
+                                                                {"torch_pjrt.stored", stored}};
   return handlers;
 }
 

@@ -1,29 +1,27 @@
-// Handlers that only move memory: a write through strides into an operand, and a value that XLA must store.
-#include <c10/core/InferenceMode.h>
+// Ops that only move memory: a write through strides into an operand, and the handler of a value that XLA must store.
+#include <torch/library.h>
 #include <xla/ffi/api/ffi.h>
 
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/team.h"
-#include "kernels/cpu/tensors.h"
 
 namespace tpjrt::kernels {
 namespace {
 
-// Operands: the base, whose memory is the result's, the update, and an offset from the first element. The attribute
-// `strides` has the update's strides in the base, in elements.
-void do_write(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
-  const at::Tensor& update = tensors.operands.at(1);
-  const auto strides = *attributes.get<xla::ffi::Span<const int64_t>>("strides");
-  compute(update.numel() >= 1 << 16, [&] {
-    const c10::InferenceMode inference;
-    const int64_t offset = *tensors.operands.at(2).const_data_ptr<int64_t>();
-    tensors.results.at(0).as_strided(update.sizes(), {strides.begin(), strides.size()}, offset).copy_(update);
-  });
+// Writes `update` to the result, which has the memory and the elements of the base. `strides`: the update's in the base,
+// in elements. `offset`: from the first element.
+at::Tensor& write_strided_out(const at::Tensor& /*base*/, const at::Tensor& update, const at::Tensor& offset,
+                              c10::IntArrayRef strides, at::Tensor& result) {
+  result.as_strided(update.sizes(), strides, *offset.const_data_ptr<int64_t>()).copy_(update);
+  return result;
 }
 
-}  // namespace
+TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
+  m.def("write_strided(Tensor base, Tensor update, Tensor offset, int[] strides) -> Tensor");
+  m.def("write_strided.out(Tensor base, Tensor update, Tensor offset, int[] strides, *, Tensor(a!) out) -> Tensor(a!)");
+}
+TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) { m.impl("write_strided.out", TORCH_FN(write_strided_out)); }
 
-XLA_FFI_Error* write(XLA_FFI_CallFrame* frame) { return called<do_write>(frame); }
+}  // namespace
 
 // XLA can't see into this call, so it stores the operand first. The result is the operand's memory.
 XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame) {

@@ -59,7 +59,7 @@ Sorted sort_along(Emit& e, const Value& x, int64_t dim, bool descending);
 Value without_shared(Emit& e, Value update, const Dims& strides);
 
 // Returns the base with the update written over it by PyTorch, if each element has a place of its own. Returns
-// nothing where XLA writes it. Defined in ops/xla_cpu/library_rows.cpp.
+// nothing where XLA writes it. Defined in ops/xla_cpu/library_calls.cpp.
 std::optional<Value> library_write(Emit& e, const Call& c);
 
 }  // namespace tpjrt::ops

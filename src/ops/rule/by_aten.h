@@ -1,15 +1,22 @@
 // Ops for which programs on the CPU call PyTorch's kernels from a number of elements on, depending on the operands'
 // dtypes.
 //
-// Softmax, layer norms, sums and extremes of rows by PyTorch's kernels.
+// Calls of PyTorch's kernels by rules: softmax, layer norms, sums and extremes of rows.
 #pragma once
+
+#include <ATen/core/ivalue.h>
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <optional>
 
 #include "ops/rule/emit.h"
 #include "ops/rule/rules.h"
+
+namespace tpjrt::kernels {
+struct KeptCall;
+}
 
 namespace tpjrt::ops {
 
@@ -45,9 +52,39 @@ inline int64_t elements_of_one_dtype(const std::vector<graph::TypePtr>& operands
 
 inline constexpr Platforms kOneDtypeByAten{.aten_from = kAtenFrom, .aten_work = elements_of_one_dtype};
 
+// Emits a call that this process keeps (Note [Calls of the CPU's kernels]), and returns its results. `text`: all of the
+// call but the types. `orders` and `over`: as for Emit::call_kernel. Only for Target::kCpuWithKernels.
+Values emit_kept(Emit& e, std::string text, const Values& operands, const std::vector<Type>& results,
+                 kernels::KeptCall call, const Emit::Orders& orders, std::optional<size_t> over);
+
+// An argument of an ATen op: an operand, None if that is missing, the memory of a result, or a constant.
+struct AtenArgument {
+  AtenArgument(const Value& value, bool row_major = false) : operand(value), is_row_major(row_major) {}
+  template <class T>
+    requires std::constructible_from<c10::IValue, T>
+  AtenArgument(T given) : constant(std::move(given)) {}
+  // The op reads the sizes of the result's memory alone.
+  static AtenArgument memory(size_t result, bool row_major) {
+    AtenArgument argument(Value(), row_major);
+    argument.place = result;
+    return argument;
+  }
+
+  Value operand;
+  std::optional<size_t> place;
+  bool is_row_major = false;  // images are copied from NHWC memory
+  c10::IValue constant;
+};
+
+// Calls "aten::name.overload" with these arguments in the schema's order, and the schema's defaults. Returns the
+// results that have a type here. `is_large`: worth several threads.
+Values call_aten(Emit& e, std::string_view op, const std::vector<AtenArgument>& arguments,
+                 const std::vector<std::optional<Type>>& results, bool is_large, const Emit::Orders& orders = {},
+                 std::optional<size_t> over = {});
+
 // XLA:CPU adds a row's elements one by one, and reads a row again for each pass of a softmax or a norm. PyTorch's
-// kernels (src/kernels/cpu/rows.cpp) compute the rows that they claim (Note [Claims]); for others these functions
-// return nothing. Rows are the last dimensions, from `axis` on. The functions are in ops/xla_cpu/library_rows.cpp.
+// kernels compute the rows that they claim (Note [Claims]); for others these functions return nothing. Rows are the
+// last dimensions, from `axis` on. The functions are in ops/xla_cpu/library_calls.cpp.
 std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log);
 std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log);
 // `op`: "add", "mean", "maximum" or "minimum". Returns nothing unless dims are the last ones, or all.

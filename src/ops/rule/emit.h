@@ -12,7 +12,7 @@
 namespace tpjrt::ops {
 
 // The error that is raised if data violates a runtime assertion. kThrown: the integer is the number of an exception
-// that a kernel threw (kernels/cpu/aten_call.h).
+// that a kernel threw (kernels/cpu/kept_call.h).
 enum class Raises : uint8_t {
   kRuntimeError,
   kIndexError,

@@ -1,4 +1,7 @@
-// Products that libraries compute (Note [Claims]), through the CPU's kernel (src/kernels/cpu/products/product.cpp).
+// Products that libraries compute (Note [Claims]), by torch_pjrt::matrix_product (src/kernels/cpu/products/product.cpp).
+#include <ATen/core/List.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -6,6 +9,7 @@
 #include "hlo/type.h"
 #include "ops/claims/claims.h"
 #include "ops/contraction/contraction.h"
+#include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::ops {
@@ -57,7 +61,7 @@ std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch,
   return {};
 }
 
-std::string_view name_of(Who who) { return who == Who::kSkinny ? "skinny" : who == Who::kOneDnn ? "onednn" : "aten"; }
+const char* name_of(Who who) { return who == Who::kSkinny ? "skinny" : who == Who::kOneDnn ? "onednn" : "aten"; }
 
 std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                 ElementType result_element, const Added* added) {
@@ -81,16 +85,12 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
   }
   if (who == Who::kXla) who = who_computes(Heavy::kProduct, a.element(), work, layout);
   if (who == Who::kXla) return {};
-  std::map<std::string, std::string> attributes{{"a_transposed", hlo::attribute(first->transposed)},
-                                                {"b_transposed", hlo::attribute(second->transposed)},
-                                                {"by", hlo::attribute(name_of(who))}};
+  constexpr int64_t kLarge = 1 << 20;  // multiplications
   const Dims result = rank == 3 ? Dims{batch, rows, columns} : Dims{rows, columns};
-  if (added != nullptr) {
-    operands.push_back(added->x);
-    attributes["alpha"] = hlo::attribute(added->alpha);
-    attributes["beta"] = hlo::attribute(added->beta);
-  }
-  const Value product = e.call_kernel("torch_pjrt.matrix_product", operands, {{result_element, result}}, attributes)[0];
+  const Value product = call_aten(e, "torch_pjrt::matrix_product",
+                                  {operands[0], operands[1], added ? added->x : Value(), first->transposed,
+                                   second->transposed, name_of(who), added ? added->beta : 0, added ? added->alpha : 1},
+                                  {Type{result_element, result}}, work.work >= kLarge)[0];
   Dims full;
   for (int64_t d : dims.lhs_batch) full.push_back(a.dim(d));
   for (const auto& [x, batch, contracting] :
@@ -196,9 +196,8 @@ std::optional<Value> sum_with_kernels(Emit& e, const Value& a, const Value& b, c
   return by_library(e, a, b, dims, a.element(), &added);
 }
 
-// Convolutions that oneDNN computes (Note [Claims]), through the CPU's kernels (src/kernels/cpu/convolution.cpp).
-//
-// Lowers torch_pjrt::frozen_convolution to the CPU's kernel (src/kernels/cpu/frozen_convolution.cpp).
+// Convolutions that oneDNN computes (Note [Claims]), by ATen's kernels, and torch_pjrt::frozen_convolution
+// (src/kernels/cpu/images.cpp).
 
 namespace {
 
@@ -222,10 +221,42 @@ bool is_claimed(Part part, const Value& x, const Value& w, const Type& y, const 
   return ops::is_claimed(op, x.element(), {over.elements() / over.dims[1] * w.type.elements()}, layout);
 }
 
-std::map<std::string, std::string> attributes_of(const Geometry& g) {
-  return {{"stride", hlo::attribute(g.stride)},     {"padding", hlo::attribute(g.padding)},
-          {"dilation", hlo::attribute(g.dilation)}, {"output_padding", hlo::attribute(g.output_padding)},
-          {"groups", hlo::attribute(g.groups)},     {"transposed", hlo::attribute(g.transposed)}};
+// A call of at::convolution, or at::convolution_backward, whose images have the NHWC layout. ATen copies a weight to the
+// images' layout at each call. If the weight is larger than the images, they are copied to its layout instead.
+struct ImagesCall {
+  const Geometry& g;
+  Dims order;
+  bool row_major, is_large;
+
+  ImagesCall(const Geometry& geometry, const Type& x, const Type& w, const Type& y)
+      : g(geometry),
+        order(channels_last(x.rank())),
+        row_major(w.elements() > x.elements() + y.elements()),
+        is_large(y.elements() / std::max<int64_t>(1, y.dims[1]) * w.elements() >= 1 << 20) {}
+
+  Values call(Emit& e, const char* op, std::vector<AtenArgument> arguments,
+              const std::vector<std::optional<Type>>& results, const Emit::Orders& orders) const {
+    for (const AtenArgument& more : std::initializer_list<AtenArgument>{g.stride, g.padding, g.dilation, g.transposed,
+                                                                        g.output_padding, g.groups}) {
+      arguments.push_back(more);
+    }
+    if (results.size() > 1) {
+      std::array<bool, 3> mask{};
+      for (size_t i = 0; i < mask.size(); ++i) mask[i] = results[i].has_value();
+      arguments.emplace_back(mask);
+    }
+    return call_aten(e, op, arguments, results, is_large, orders);
+  }
+};
+
+constexpr const char* kBackward = "aten::convolution_backward";
+
+// oneDNN's convolution, as PyTorch's compiler calls it. It takes images in their own layout; at::convolution has to
+// choose one, which takes up to 1.9 times as long.
+constexpr const char* kPointwise = "mkldnn::_convolution_pointwise";
+bool has_pointwise() {
+  static const bool has = c10::Dispatcher::singleton().findSchema({kPointwise, ""}).has_value();
+  return has;
 }
 
 }  // namespace
@@ -233,43 +264,49 @@ std::map<std::string, std::string> attributes_of(const Geometry& g) {
 std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
                                          const Geometry& g, const Type& out) {
   if (!is_claimed(Part::kResult, x, w, out, g)) return {};
-  Values operands{x, w};
-  if (bias) operands.push_back(*bias);
-  return e.call_kernel("torch_pjrt.convolution", operands, {out}, attributes_of(g),
-                       {{channels_last(x.rank())}, {channels_last(x.rank())}})[0];
+  const ImagesCall of(g, x.type, w.type, out);
+  if (x.rank() == 4 && !g.transposed && !of.row_major && has_pointwise()) {
+    return call_aten(e, kPointwise,
+                     {x, w, bias.value_or(Value()), g.padding, g.stride, g.dilation, g.groups, "none",
+                      c10::List<std::optional<at::Scalar>>(), ""},
+                     {out}, of.is_large, {{of.order}, {of.order}})[0];
+  }
+  return of.call(e, "aten::convolution", {{x, of.row_major}, w, bias.value_or(Value())}, {out},
+                 {{of.order}, {of.order}})[0];
 }
 
 std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,
                                                const Geometry& g) {
   if (!is_claimed(Part::kOfInput, x, w, dy.type, g)) return {};
-  return e.call_kernel("torch_pjrt.convolution_of_input", {dy, w}, {x.type}, attributes_of(g),
-                       {{channels_last(x.rank())}, {channels_last(x.rank())}})[0];
+  const ImagesCall of(g, x.type, w.type, dy.type);
+  return of.call(e, kBackward, {{dy, of.row_major}, AtenArgument::memory(0, of.row_major), w, Dims{dy.dim(1)}},
+                 {x.type, {}, {}}, {{of.order}, {of.order}})[0];
 }
 
 std::optional<Values> library_gradients_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
                                                   const Geometry& g, bool of_bias) {
   if (!is_claimed(Part::kOfWeight, x, w, dy.type, g)) return {};
-  std::vector<Type> results{w.type};
-  if (of_bias) results.push_back({w.element(), {dy.dim(1)}});
-  const Dims order = channels_last(x.rank());
-  return e.call_kernel("torch_pjrt.convolution_of_weight", {dy, x}, results, attributes_of(g), {{order, order}, {}});
+  const ImagesCall of(g, x.type, w.type, dy.type);
+  const std::optional<Type> bias = of_bias ? std::optional(Type{w.element(), {dy.dim(1)}}) : std::nullopt;
+  Values grads =
+      of.call(e, kBackward, {{dy, of.row_major}, {x, of.row_major}, AtenArgument::memory(0, false), Dims{dy.dim(1)}},
+              {{}, w.type, bias}, {{of.order, of.order}, {}});
+  grads.erase(grads.begin());
+  if (!of_bias) grads.pop_back();
+  return grads;
 }
 
 Values library_frozen_convolution(Emit& e, const Call& c) {
+  constexpr int64_t kLarge = 1 << 12;  // elements of the result, each of which is some hundred multiplications
   const Value x = c.tensor("x");
   const Dims order = channels_last(x.rank());
-  Values operands{x};
-  Emit::Orders orders{{order}, {order}};
-  if (const auto added = c.optional_tensor("added")) {
-    operands.push_back(*added);
-    orders.operands.push_back(order);
-  }
-  std::map<std::string, std::string> attributes{{"weight", hlo::attribute(c.integer("weight"))},
-                                                {"groups", hlo::attribute(c.integer("groups"))},
-                                                {"activation", hlo::attribute(c.string("activation"))}};
-  for (const char* name : {"stride", "padding", "dilation"}) attributes[name] = hlo::attribute(c.ints(name));
-  return e.call_kernel("torch_pjrt.frozen_convolution", operands, {e.type_of(c.result())}, attributes, orders,
-                       c.has("added") ? std::optional<size_t>(1) : std::nullopt);
+  const std::optional<Value> added = c.optional_tensor("added");
+  const Type result = e.type_of(c.result());
+  return call_aten(e, "torch_pjrt::frozen_convolution",
+                   {x, added.value_or(Value()), c.integer("weight"), result.dims, c.ints("stride"), c.ints("padding"),
+                    c.ints("dilation"), c.integer("groups"), std::string(c.string("activation"))},
+                   {result}, result.elements() >= kLarge, {{order, order}, {order}},
+                   added ? std::optional<size_t>(1) : std::nullopt);
 }
 
 }  // namespace tpjrt::ops

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <xla/ffi/api/c_api.h>
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -17,7 +18,8 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/cpu/tensors.h"
+#include "kernels/cpu/handlers.h"
+#include "kernels/cpu/kept_call.h"
 
 struct XLA_FFI_Error {
   std::string message;
@@ -75,14 +77,31 @@ inline const XLA_FFI_Api* api() {
   return &all;
 }
 
+// Returns an NCHW tensor over memory in NHWC layout.
+inline at::Tensor nhwc(const at::Tensor& images) {
+  std::vector<int64_t> sizes = images.sizes().vec();
+  sizes.erase(sizes.begin() + 1);
+  sizes.push_back(images.size(1));
+  return images.view(sizes).movedim(-1, 1);
+}
+
 using Ints = std::vector<int64_t>;
 using Attribute = std::variant<bool, int64_t, double, std::string, Ints>;
 using Attributes = std::map<std::string, Attribute>;
 
+// Lives as long as the process.
+inline graph::TypePtr type_like(const at::Tensor& x) {
+  return new graph::TensorType{x.scalar_type(), graph::Sizes(x.sizes()), graph::Sizes(x.strides())};
+}
+
+inline OpCall::Argument operand(size_t i) { return {.operand = i}; }
+inline OpCall::Argument given(c10::IValue constant) { return {.constant = std::move(constant)}; }
+
 // Not thread-safe; several calls may run at once.
 class Call {
  public:
-  Call(XLA_FFI_Handler* handler, Attributes attributes) : handler_(handler), attributes_(std::move(attributes)) {}
+  explicit Call(XLA_FFI_Handler* handler, Attributes attributes = {})
+      : handler_(handler), attributes_(std::move(attributes)) {}
 
   // Adds an operand: row-major whatever its view; `images` in NHWC layout.
   Call& operand(const at::Tensor& values) {
@@ -90,11 +109,17 @@ class Call {
     return *this;
   }
   Call& images(const at::Tensor& values) {
-    channels_last(add(operands_, values.sizes(), values.scalar_type())).copy_(values);
+    nhwc(add(operands_, values.sizes(), values.scalar_type())).copy_(values);
+    operands_.back().is_nhwc = true;
     return *this;
   }
   Call& result(c10::IntArrayRef sizes, c10::ScalarType dtype = at::kFloat) {
     add(results_, sizes, dtype);
+    return *this;
+  }
+  Call& result_images(c10::IntArrayRef sizes, c10::ScalarType dtype = at::kFloat) {
+    add(results_, sizes, dtype);
+    results_.back().is_nhwc = true;
     return *this;
   }
   // Adds a result in the memory of this operand.
@@ -105,7 +130,24 @@ class Call {
 
   const at::Tensor& given(size_t i) const { return operands_.at(i).tensor; }
   const at::Tensor& got(size_t i = 0) const { return results_.at(i).tensor; }
-  at::Tensor got_images(size_t i = 0) const { return channels_last(got(i)); }
+  at::Tensor got_images(size_t i = 0) const { return nhwc(got(i)); }
+
+  // Makes it a call of an op of PyTorch with these operands and results, as a rule does.
+  // `writing`: the overload that writes to given tensors.
+  Call& of(const char* name, std::vector<OpCall::Argument> arguments, std::vector<size_t> wanted = {0},
+           const char* writing = nullptr) {
+    static std::atomic<int> number;
+    KeptCall kept{
+        .arguments = types_of(operands_), .results = types_of(results_), .is_large = true, .may_throw = false};
+    auto& all = c10::Dispatcher::singleton();
+    OpCall op{.op = all.findSchemaOrThrow(name, ""), .arguments = std::move(arguments), .wanted = std::move(wanted)};
+    if (writing) op.writing = all.findSchemaOrThrow(name, writing);
+    kept.run = std::move(op);
+    const std::string text = std::string(name) + " " + std::to_string(++number);
+    keep_call(text, std::move(kept));
+    attributes_[kAtenText] = text;
+    return *this;
+  }
 
   // Runs the handler. Returns its error; empty if it succeeded.
   std::string run() {
@@ -120,7 +162,14 @@ class Call {
   struct Buffer {
     std::shared_ptr<Fenced> memory;
     at::Tensor tensor;
+    bool is_nhwc = false;
   };
+
+  static std::vector<graph::TypePtr> types_of(const std::vector<Buffer>& all) {
+    std::vector<graph::TypePtr> types;
+    for (const Buffer& buffer : all) types.push_back(type_like(buffer.is_nhwc ? nhwc(buffer.tensor) : buffer.tensor));
+    return types;
+  }
 
   static at::Tensor& add(std::vector<Buffer>& all, c10::IntArrayRef sizes, c10::ScalarType dtype) {
     const auto memory = std::make_shared<Fenced>(c10::multiply_integers(sizes) * c10::elementSize(dtype));

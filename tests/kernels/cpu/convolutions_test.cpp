@@ -1,4 +1,4 @@
-// Convolutions, their gradients and batch norm by the handlers, on images in NHWC layout.
+// Convolutions, their gradients and batch norm as rules call them, on images in NHWC layout.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
@@ -17,7 +17,6 @@
 
 #include "call.h"
 #include "kernels/cpu/frozen_weights.h"
-#include "kernels/cpu/handlers.h"
 #include "kernels/cpu/team.h"
 
 namespace tpjrt::kernels::test {
@@ -34,11 +33,15 @@ class KernelConvolutions : public testing::TestWithParam<Case> {
  protected:
   KernelConvolutions() { set_team_size(2); }
 
-  static Attributes attributes() {
+  // Returns the arguments, followed by those of the window and `mask`.
+  static std::vector<OpCall::Argument> with_window(std::vector<OpCall::Argument> arguments, c10::IValue mask = {}) {
     const Case& c = GetParam();
     const Ints ones(c.stride.size(), 1), zeros(c.stride.size(), 0);
-    return {{"stride", c.stride},      {"padding", c.padding}, {"dilation", ones},
-            {"output_padding", zeros}, {"groups", c.groups},   {"transposed", c.transposed}};
+    for (const c10::IValue& each : std::vector<c10::IValue>{c.stride, c.padding, ones, c.transposed, zeros, c.groups}) {
+      arguments.push_back(given(each));
+    }
+    if (!mask.isNone()) arguments.push_back(given(mask));
+    return arguments;
   }
   static at::Tensor expected(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias) {
     const Case& c = GetParam();
@@ -60,8 +63,10 @@ TEST_P(KernelConvolutions, AndTheirGradients) {
     const at::Tensor x = at::randn(c.images).to(dtype), w = (at::randn(c.weight) / 8).to(dtype);
     const int64_t channels = c.transposed ? c.weight[1] * c.groups : c.weight[0];
     const at::Tensor bias = at::randn({channels}).to(dtype), y = expected(x, w, bias);
-    Call forward(convolution, attributes());
-    forward.images(x).operand(w).operand(bias).result(y.sizes(), dtype);
+    const bool row_major = w.numel() > x.numel() + y.numel();
+    Call forward(aten_call);
+    forward.images(x).operand(w).operand(bias).result_images(y.sizes(), dtype);
+    forward.of("aten::convolution", with_window({{.operand = 0, .is_copied = row_major}, operand(1), operand(2)}), {0});
     ASSERT_EQ(forward.run(), "");
     EXPECT_TRUE(near(forward.got_images(), y)) << c10::toString(dtype);
 
@@ -70,12 +75,26 @@ TEST_P(KernelConvolutions, AndTheirGradients) {
     const auto [dx, dw, db] =
         at::convolution_backward(dy.to(at::kDouble), x.to(at::kDouble), w.to(at::kDouble), Ints{channels}, c.stride,
                                  c.padding, ones, c.transposed, zeros, c.groups, std::array<bool, 3>{true, true, true});
-    Call of_input(convolution_of_input, attributes());
-    of_input.images(dy).operand(w).result(x.sizes(), dtype);
+    Call of_input(aten_call);
+    of_input.images(dy).operand(w).result_images(x.sizes(), dtype);
+    of_input.of("aten::convolution_backward",
+                with_window({{.operand = 0, .is_copied = row_major},
+                             {.place = 0, .is_copied = row_major},
+                             operand(1),
+                             given(Ints{channels})},
+                            std::array<bool, 3>{true, false, false}),
+                {0});
     ASSERT_EQ(of_input.run(), "");
     EXPECT_TRUE(near(of_input.got_images(), dx)) << c10::toString(dtype);
-    Call of_weight(convolution_of_weight, attributes());
+    Call of_weight(aten_call);
     of_weight.images(dy).images(x).result(w.sizes(), dtype).result({channels}, dtype);
+    of_weight.of("aten::convolution_backward",
+                 with_window({{.operand = 0, .is_copied = row_major},
+                              {.operand = 1, .is_copied = row_major},
+                              {.place = 0},
+                              given(Ints{channels})},
+                             std::array<bool, 3>{false, true, true}),
+                 {1, 2});
     ASSERT_EQ(of_weight.run(), "");
     EXPECT_TRUE(near(of_weight.got(0) / 8, dw / 8)) << c10::toString(dtype);
     EXPECT_TRUE(near(of_weight.got(1) / 8, db / 8)) << c10::toString(dtype);
@@ -95,22 +114,6 @@ INSTANTIATE_TEST_SUITE_P(Cases, KernelConvolutions,
                                          Case{"NoImages", {0, 3, 8, 8}, {4, 3, 3, 3}, {1, 1}, {1, 1}}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(KernelConvolutionsFail, WithWhatTorchSays) {
-  Call call(convolution, {{"stride", Ints{1, 1}},
-                          {"padding", Ints{0, 0}},
-                          {"dilation", Ints{1, 1}},
-                          {"output_padding", Ints{0, 0}},
-                          {"groups", int64_t{1}},
-                          {"transposed", true}});
-  call.images(at::randn({1, 3, 5, 5})).operand(at::randn({4, 3, 3, 3})).result({1, 3, 7, 7});
-  EXPECT_NE(call.run().find("expected input"), std::string::npos);
-}
-
-Attributes frozen(const FrozenWeight& weight, const std::string& activation) {
-  return {{"stride", Ints{1, 1}}, {"padding", Ints{1, 1}},    {"dilation", Ints{1, 1}},
-          {"groups", int64_t{1}}, {"activation", activation}, {"weight", weight.number()}};
-}
-
 struct Frozens : testing::Test {
   Frozens() {
     if (!at::hasMKLDNN()) skipped = true;
@@ -122,6 +125,14 @@ struct Frozens : testing::Test {
   void put(FrozenWeight& place, const at::Tensor& w) const { place.put(w, bias, {ones, ones, ones, 1}, x.sizes()); }
   at::Tensor expected(const at::Tensor& w) const {
     return at::convolution(x, w, bias, ones, ones, ones, false, zeros, 1);
+  }
+
+  // Makes a call of the op with the images, and what is added to them if there is a second operand.
+  void call_frozen(Call& call, int64_t weight, const std::string& activation, bool adds = false) const {
+    call.of("torch_pjrt::frozen_convolution",
+            {operand(0), adds ? operand(1) : OpCall::Argument{}, given(weight), given(Ints{2, 5, 13, 9}), given(ones),
+             given(ones), given(ones), given(1), given(activation)},
+            {0});
   }
 
   bool skipped = false;
@@ -138,8 +149,9 @@ TEST_F(KernelFrozenWeights, AreThoseOfNow) {
     const at::Tensor y = expected(w);
     w.zero_();  // in place, after the handler got it
     for (const std::string activation : {"none", "relu", "relu6"}) {
-      Call call(frozen_convolution, frozen(place, activation));
-      call.images(x).result({2, 5, 13, 9});
+      Call call(aten_call);
+      call.images(x).result_images({2, 5, 13, 9});
+      call_frozen(call, place.number(), activation);
       ASSERT_EQ(call.run(), "");
       const double least = activation == "none" ? -1e9 : 0, most = activation == "relu6" ? 6 : 1e9;
       EXPECT_TRUE(near(call.got_images(), y.clamp(least, most)));
@@ -152,9 +164,10 @@ TEST_F(KernelFrozenWeights, AddInPlaceAndElsewhere) {
   const at::Tensor w = at::randn({5, 6, 3, 3}), added = at::randn({2, 5, 13, 9});
   put(place, w);
   for (const bool in_place : {false, true}) {
-    Call call(frozen_convolution, frozen(place, "none"));
+    Call call(aten_call);
     call.images(x).images(added);
-    in_place ? call.result_over(1) : call.result({2, 5, 13, 9});
+    in_place ? call.result_over(1) : call.result_images({2, 5, 13, 9});
+    call_frozen(call, place.number(), "none", true);
     ASSERT_EQ(call.run(), "");
     EXPECT_TRUE(near(call.got_images(), expected(w) + added));
   }
@@ -165,8 +178,9 @@ TEST_F(KernelFrozenWeights, KeepNaN) {
   at::Tensor w = at::randn({5, 6, 3, 3});
   w[0] = std::numeric_limits<double>::quiet_NaN();
   put(place, w);
-  Call call(frozen_convolution, frozen(place, "relu6"));
-  call.images(x).result({2, 5, 13, 9});
+  Call call(aten_call);
+  call.images(x).result_images({2, 5, 13, 9});
+  call_frozen(call, place.number(), "relu6");
   ASSERT_EQ(call.run(), "");
   EXPECT_TRUE(near(call.got_images(), expected(w).clamp(0, 6)));
 }
@@ -174,8 +188,9 @@ TEST_F(KernelFrozenWeights, KeepNaN) {
 TEST_F(KernelFrozenWeights, OfWhichNobodyIsLeft) {
   auto place = std::make_unique<FrozenWeight>();
   put(*place, at::randn({5, 6, 3, 3}));
-  Call call(frozen_convolution, frozen(*place, "none"));
-  call.images(x).result({2, 5, 13, 9});
+  Call call(aten_call);
+  call.images(x).result_images({2, 5, 13, 9});
+  call_frozen(call, place->number(), "none");
   const std::string number = std::to_string(place->number());
   place.reset();
   EXPECT_EQ(call.run(), "a program asks for the frozen weight " + number + ", which is gone");
@@ -188,14 +203,10 @@ TEST(KernelBatchNorm, AndItsGradients) {
       const at::Tensor x = at::randn(sizes).to(dtype), w = at::randn({sizes[1]}), b = at::randn({sizes[1]});
       const auto wide = x.to(at::kFloat);
       const auto [y, mean, rstd] = at::native_batch_norm(wide, w, b, {}, {}, true, 0.1, 1e-5);
-      Call forward(batch_norm, {{"eps", 1e-5}});
-      forward.images(x)
-          .operand(w)
-          .operand(b)
-          .result(sizes, dtype)
-          .result({sizes[1]})
-          .result({sizes[1]})
-          .result({sizes[1]});
+      Call forward(aten_call);
+      forward.images(x).operand(w).operand(b).result_images(sizes, dtype);
+      forward.result({sizes[1]}).result({sizes[1]}).result({sizes[1]});
+      forward.of("torch_pjrt::batch_norm_in_training", {operand(0), operand(1), operand(2), given(1e-5)}, {0, 1, 2, 3});
       ASSERT_EQ(forward.run(), "") << sizes;
       EXPECT_TRUE(near(forward.got_images(), y)) << sizes << c10::toString(dtype);
       EXPECT_TRUE(near(forward.got(1), mean) && near(forward.got(2), rstd)) << sizes << c10::toString(dtype);
@@ -203,9 +214,21 @@ TEST(KernelBatchNorm, AndItsGradients) {
       const at::Tensor dy = at::randn(sizes).to(dtype);
       const auto [dx, dw, db] = at::native_batch_norm_backward(dy.to(at::kFloat), wide, w, {}, {}, mean, rstd, true,
                                                                1e-5, std::array<bool, 3>{true, true, true});
-      Call backward(batch_norm_backward, {{"eps", 1e-5}});
+      Call backward(aten_call);
       backward.images(dy).images(x).operand(w).operand(mean).operand(rstd);
-      backward.result(sizes, dtype).result({sizes[1]}).result({sizes[1]});
+      backward.result_images(sizes, dtype).result({sizes[1]}).result({sizes[1]});
+      backward.of("aten::native_batch_norm_backward",
+                  {operand(0),
+                   operand(1),
+                   operand(2),
+                   {},
+                   {},
+                   operand(3),
+                   operand(4),
+                   given(true),
+                   given(1e-5),
+                   given(std::array<bool, 3>{true, true, true})},
+                  {0, 1, 2});
       ASSERT_EQ(backward.run(), "") << sizes;
       EXPECT_TRUE(near(backward.got_images(), dx)) << sizes << c10::toString(dtype);
       EXPECT_TRUE(near(backward.got(1) / 8, dw / 8) && near(backward.got(2) / 8, db / 8)) << sizes;
@@ -214,9 +237,10 @@ TEST(KernelBatchNorm, AndItsGradients) {
 }
 
 TEST(KernelBatchNorm, OfNothingFails) {
-  Call call(batch_norm, {{"eps", 1e-5}});
+  Call call(aten_call);
   call.images(at::randn({0, 4, 3, 3})).operand(at::randn({4})).operand(at::randn({4}));
-  call.result({0, 4, 3, 3}).result({4}).result({4}).result({4});
+  call.result_images({0, 4, 3, 3}).result({4}).result({4}).result({4});
+  call.of("torch_pjrt::batch_norm_in_training", {operand(0), operand(1), operand(2), given(1e-5)}, {0, 1, 2, 3});
   EXPECT_NE(call.run().find("input tensor must have at least one element"), std::string::npos);
 }
 

@@ -1,11 +1,10 @@
-// Products by the handler: each dtype, every layout of operands, and sizes from zero to a team's.
+// torch_pjrt::matrix_product: each dtype, every layout of operands, and sizes from zero to a team's.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 
 #include "call.h"
-#include "kernels/cpu/handlers.h"
 #include "kernels/cpu/team.h"
 
 namespace tpjrt::kernels::test {
@@ -18,6 +17,14 @@ at::Tensor drawn(c10::IntArrayRef sizes, c10::ScalarType dtype) {
 struct Sizes {
   int64_t batch, rows, depth, columns;  // batch 0: none
 };
+
+// Makes a product of the first two operands, and adds the third one, if there is one.
+void multiply(Call& call, bool a_transposed, bool b_transposed, const std::string& by, bool adds = false) {
+  call.of("torch_pjrt::matrix_product",
+          {operand(0), operand(1), adds ? operand(2) : OpCall::Argument{}, given(a_transposed), given(b_transposed),
+           given(by), given(adds ? 2.0 : 0.0), given(adds ? 0.5 : 1.0)},
+          {0}, "out");
+}
 
 class KernelProducts : public testing::TestWithParam<Sizes> {
  protected:
@@ -34,10 +41,9 @@ TEST_P(KernelProducts, OfEachDtypeAndOrder) {
                  skinny = (transposed & 4) != 0;
       const at::Tensor a = drawn(a_transposed ? sizes(depth, rows) : sizes(rows, depth), dtype),
                        b = drawn(b_transposed ? sizes(columns, depth) : sizes(depth, columns), dtype);
-      Call call(product, {{"a_transposed", a_transposed},
-                          {"b_transposed", b_transposed},
-                          {"by", std::string(skinny ? "skinny" : "onednn")}});
+      Call call(aten_call);
       call.operand(a).operand(b).result(sizes(rows, columns), dtype == at::kChar ? at::kInt : dtype);
+      multiply(call, a_transposed, b_transposed, skinny ? "skinny" : "onednn");
       ASSERT_EQ(call.run(), "");
       const auto straight = [](const at::Tensor& x, bool transposed) {
         return (transposed ? x.transpose(-1, -2) : x).to(at::kDouble);
@@ -54,12 +60,9 @@ TEST_P(KernelProducts, WithWhatIsAdded) {
     const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
     const at::Tensor a = drawn(sizes(rows, depth), dtype), b = drawn(sizes(depth, columns), dtype),
                      added = drawn({columns}, dtype);
-    Call call(product, {{"a_transposed", false},
-                        {"b_transposed", false},
-                        {"by", std::string("skinny")},
-                        {"beta", 2.0},
-                        {"alpha", 0.5}});
+    Call call(aten_call);
     call.operand(a).operand(b).operand(added).result(sizes(rows, columns), dtype);
+    multiply(call, false, false, "skinny", true);
     ASSERT_EQ(call.run(), "");
     const at::Tensor expected = added.to(at::kDouble) * 2 + at::matmul(a.to(at::kDouble), b.to(at::kDouble)) * 0.5;
     EXPECT_TRUE(near(call.got() / 8, expected / 8)) << c10::toString(dtype);
@@ -79,17 +82,11 @@ INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
                          });
 
 TEST(KernelProductsFail, WithWhatTorchSays) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}});
-  call.operand(at::randn({2, 3}).to(at::kDouble))
-      .operand(at::randn({4, 5}).to(at::kDouble))
-      .result({2, 5}, at::kDouble);
+  Call call(aten_call);
+  call.operand(at::randn({2, 3}).to(at::kDouble)).operand(at::randn({4, 5}).to(at::kDouble));
+  call.result({2, 5}, at::kDouble);
+  multiply(call, false, false, "skinny");
   EXPECT_NE(call.run().find("mat1 and mat2 shapes cannot be multiplied"), std::string::npos);
-}
-
-TEST(KernelProductsFail, OfATypeThatTorchLacks) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}});
-  call.operand(at::randn({2, 3})).operand(at::randn({3, 5})).result({2, 5}, at::kShort);
-  EXPECT_EQ(call.run(), "a kernel of the CPU's was given a buffer of XLA's type 0");
 }
 
 }  // namespace

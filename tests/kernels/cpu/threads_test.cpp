@@ -16,9 +16,7 @@
 
 #include "../../pjrt/test_client.h"
 #include "call.h"
-#include "kernels/cpu/aten_call.h"
 #include "kernels/cpu/frozen_weights.h"
-#include "kernels/cpu/handlers.h"
 #include "kernels/cpu/team.h"
 
 namespace tpjrt::kernels::test {
@@ -37,9 +35,11 @@ void from_threads(const std::function<void(int thread)>& work) {
 }
 
 const Ints kOnes{1, 1}, kNone{0, 0};
-Attributes of_convolution() {
-  return {{"stride", kOnes},         {"padding", kOnes},     {"dilation", kOnes},
-          {"output_padding", kNone}, {"groups", int64_t{1}}, {"transposed", false}};
+// Makes a call of a convolution with these operands.
+void convolve(Call& call) {
+  call.of("aten::convolution",
+          {operand(0), operand(1), {}, given(kOnes), given(kOnes), given(kOnes), given(false), given(kNone), given(1)},
+          {0});
 }
 
 TEST(KernelTeam, WorksForAllThreads) {
@@ -84,7 +84,7 @@ TEST(KernelTeam, LeavesAThreadAsManyAsItHad) {
   at::set_num_threads(before);
 }
 
-TEST(KernelThreads, EachHandlerAtOnce) {
+TEST(KernelThreads, CallsAtOnce) {
   set_team_size(2);
   const at::Tensor a = at::randn({40, 60}), b = at::randn({60, 50}), x = at::randn({1, 4, 9, 9}),
                    w = at::randn({5, 4, 3, 3}), large = at::randn({8, 32, 20, 20}), v = at::randn({32, 32, 3, 3});
@@ -92,14 +92,14 @@ TEST(KernelThreads, EachHandlerAtOnce) {
                    convolution_of = at::convolution(x, w, {}, kOnes, kOnes, kOnes, false, kNone, 1),
                    large_of = at::convolution(large, v, {}, kOnes, kOnes, kOnes, false, kNone, 1);
   from_threads([&](int thread) {
-    Call call =
-        thread == 0
-            ? std::move(Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"by", std::string("skinny")}})
-                            .operand(a)
-                            .operand(b)
-                            .result({40, 50}))
-        : thread == 1 ? std::move(Call(convolution, of_convolution()).images(x).operand(w).result({1, 5, 9, 9}))
-                      : std::move(Call(convolution, of_convolution()).images(large).operand(v).result({8, 32, 20, 20}));
+    Call call(aten_call);
+    if (thread == 0) {
+      call.operand(a).operand(b).result({40, 50}).of("aten::mm", {operand(0), operand(1)}, {0}, "out");
+    } else {
+      call.images(thread == 1 ? x : large).operand(thread == 1 ? w : v);
+      call.result_images((thread == 1 ? convolution_of : large_of).sizes());
+      convolve(call);
+    }
     ASSERT_EQ(call.run(), "");
     EXPECT_TRUE(thread == 0   ? near(call.got(), product_of)
                 : thread == 1 ? near(call.got_images(), convolution_of)
@@ -108,8 +108,7 @@ TEST(KernelThreads, EachHandlerAtOnce) {
 }
 
 TEST(KernelThreads, ThatThrowAtOnceReadTheirOwn) {
-  keep_aten_call("throws",
-                 {{}, {}, [](const auto&, const auto&) -> std::vector<at::Tensor> { TORCH_CHECK(false, "no"); }});
+  keep_call("throws", {{}, {}, [](const auto&, const auto&) -> std::vector<at::Tensor> { TORCH_CHECK(false, "no"); }});
   from_threads([](int) {
     Call call(aten_call, {{kAtenText, std::string("throws")}});
     call.result({}, at::kLong);
@@ -130,13 +129,19 @@ TEST(KernelThreads, FrozenWeightsThatChangeMeanwhile) {
   put(1);
   from_threads([&](int thread) {
     if (thread == 0) return put(2), put(1);
-    Call call(frozen_convolution, {{"stride", kOnes},
-                                   {"padding", kNone},
-                                   {"dilation", kOnes},
-                                   {"groups", int64_t{1}},
-                                   {"activation", std::string("none")},
-                                   {"weight", place.number()}});
-    call.images(x).result({1, 16, 5, 5});
+    Call call(aten_call);
+    call.images(x).result_images({1, 16, 5, 5});
+    call.of("torch_pjrt::frozen_convolution",
+            {operand(0),
+             {},
+             given(place.number()),
+             given(Ints{1, 16, 5, 5}),
+             given(kOnes),
+             given(kNone),
+             given(kOnes),
+             given(1),
+             given("none")},
+            {0});
     ASSERT_EQ(call.run(), "");
     const double first = call.got().flatten()[0].item().toDouble();
     EXPECT_TRUE(first == 1 || first == 2);
@@ -174,13 +179,16 @@ TEST(KernelForks, ChildrenComputeByThemselves) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// Returns a program that squares a square matrix with the handler.
+// Returns a program that squares a square matrix by a kept call.
 std::string squaring(int64_t size) {
+  const std::string text = "square " + std::to_string(size);
+  const graph::TypePtr of_square = type_like(at::zeros({size, size}));
+  const auto square = [](const auto& given, const auto&) { return std::vector{given[0].mm(given[0])}; };
+  keep_call(text, {{of_square}, {of_square}, square, size > 100, false});
   const std::string type = "tensor<" + std::to_string(size) + "x" + std::to_string(size) + "xf32>";
   return "func.func public @main(%a: " + type + ") -> " + type +
-         " {\n %0 = stablehlo.custom_call @torch_pjrt.matrix_product(%a, %a) {api_version = 4 : i32, backend_config = "
-         "{a_transposed = false, b_transposed = false, by = \"aten\"}} : (" +
-         type + ", " + type + ") -> " + type + "\n return %0 : " + type + "\n}";
+         " {\n %0 = stablehlo.custom_call @torch_pjrt.aten(%a) {api_version = 4 : i32, backend_config = {call = \"" +
+         text + "\"}} : (" + type + ") -> " + type + "\n return %0 : " + type + "\n}";
 }
 
 class KernelsInPrograms : public pjrt::test::WithPlugin {};

@@ -1,10 +1,9 @@
-// Writes through strides by the handler change the base's memory at these elements, and nothing else.
+// torch_pjrt::write_strided changes the base's memory at these elements, and nothing else.
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include "call.h"
-#include "kernels/cpu/handlers.h"
 #include "kernels/cpu/team.h"
 
 namespace tpjrt::kernels::test {
@@ -15,6 +14,10 @@ struct Place {
   int64_t offset;
 };
 
+void write(Call& call, const Ints& strides) {
+  call.of("torch_pjrt::write_strided", {operand(0), operand(1), operand(2), given(strides)}, {0}, "out");
+}
+
 class KernelWrites : public testing::TestWithParam<Place> {
  protected:
   KernelWrites() { set_team_size(2); }
@@ -24,8 +27,9 @@ TEST_P(KernelWrites, OfEachDtype) {
   const auto& [sizes, strides, offset] = GetParam();
   for (const auto dtype : {at::kBool, at::kChar, at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kComplexDouble}) {
     const at::Tensor base = at::randn({512, 300}).to(dtype), update = at::randn(sizes).to(dtype);
-    Call call(write, {{"strides", strides}});
+    Call call(aten_call);
     call.operand(base).operand(update).operand(at::scalar_tensor(offset, at::kLong)).result_over(0);
+    write(call, strides);
     ASSERT_EQ(call.run(), "");
     at::Tensor expected = base.clone();
     expected.as_strided(sizes, strides, offset).copy_(update);
@@ -39,8 +43,9 @@ INSTANTIATE_TEST_SUITE_P(Writes, KernelWrites,
                                          Place{{}, {}, 153599}, Place{{0, 7}, {7, 1}, 0}));
 
 TEST(KernelWrites, BeyondTheMemoryFails) {
-  Call call(write, {{"strides", Ints{1}}});
+  Call call(aten_call);
   call.operand(at::full({8}, 1.0)).operand(at::full({4}, 2.0)).operand(at::scalar_tensor(5, at::kLong)).result_over(0);
+  write(call, Ints{1});
   EXPECT_NE(call.run().find("out of bounds"), std::string::npos);
   EXPECT_TRUE(call.got().equal(at::full({8}, 1.0)));
 }

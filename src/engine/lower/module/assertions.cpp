@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cpu/aten_call.h"
+#include "kernels/cpu/kept_call.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -1,19 +1,14 @@
-// Matrix products by oneDNN, called as PyTorch calls it, in the results' memory. Few rows of 16-bit floats take
-// skinny_gemm.h instead.
+// torch_pjrt::matrix_product: products by oneDNN, called as PyTorch calls it, by PyTorch, or for few rows of 16-bit
+// floats by skinny_gemm.h.
 #include <ATen/Version.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
-#include <c10/core/InferenceMode.h>
+#include <torch/library.h>
 
-#include <string_view>
-
-#include "kernels/cpu/handlers.h"
 #include "kernels/cpu/products/skinny_gemm.h"
-#include "kernels/cpu/team.h"
-#include "kernels/cpu/tensors.h"
 
 // oneDNN's product of matrices or batches of them: computes beta * result + alpha * a · b into `result`. PyTorch
 // calls MKL for float32, which is half as fast on processors that aren't Intel's. The symbol is null in versions of
@@ -25,9 +20,6 @@ __attribute__((weak, visibility("default"))) void mkldnn_matmul(const Tensor& a,
 
 namespace tpjrt::kernels {
 namespace {
-
-// The number of multiplications from which several threads are worth it.
-constexpr int64_t kLarge = 1 << 20;
 
 // Whether PyTorch lets mkldnn_matmul run: it asks for what bfloat16 needs, whatever the dtype.
 bool has_onednn() {
@@ -64,35 +56,32 @@ at::Tensor transpose_of(const at::Tensor& x) {
   return x.size(-1) == 1 || x.size(-2) == 1 ? x.view(y.sizes()) : y;
 }
 
-// Operands: a (m, k) and b (k, n), both with one batch dimension or none; either may be transposed. An optional
-// addend is broadcast to the result: beta * it + alpha * a · b. The attribute `by` names the
-// kernel: "skinny", "onednn" or "aten".
-void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
-  const at::Tensor& result = tensors.results.at(0);
-  if (result.numel() == 0) return;
-  const int64_t depth = tensors.operands.at(0).numel() / std::max<int64_t>(1, result.numel() / result.size(-1));
-  compute(result.numel() * depth >= kLarge, [&] {
-    const c10::InferenceMode inference;
-    const auto operand = [&](size_t i, const char* transposed) {
-      const at::Tensor& x = tensors.operands.at(i);
-      return *attributes.get<bool>(transposed) ? transpose_of(x) : x;
-    };
-    const at::Tensor a = operand(0, "a_transposed");
-    at::Tensor b = operand(1, "b_transposed");
-    std::optional<Addend> added;
-    if (tensors.operands.size() > 2) {
-      added = {tensors.operands[2], *attributes.get<double>("beta"), *attributes.get<double>("alpha")};
-    }
-    const auto by = *attributes.get<std::string_view>("by");
-    if (by == "skinny" && multiply_skinny(a, b, added, result)) return;
-    if (result.is_floating_point()) b = b.to(a.scalar_type());  // 8-bit numbers
-    const bool by_onednn = by == "onednn" && a.scalar_type() == at::kFloat && depth > 0 && has_onednn();
-    added ? multiply_and_add(*added, a, b, result, by_onednn) : multiply(a, b, result, by_onednn);
-  });
+// Multiplies a (m, k) and b (k, n), both with one batch dimension or none; either may be transposed. An optional addend
+// is broadcast to the result: beta * it + alpha * a · b. `by`: "skinny", "onednn" or "aten".
+at::Tensor& matrix_product_out(const at::Tensor& given_a, const at::Tensor& given_b,
+                               const std::optional<at::Tensor>& added, bool a_transposed, bool b_transposed,
+                               c10::string_view by, double beta, double alpha, at::Tensor& result) {
+  if (result.numel() == 0) return result;
+  const at::Tensor a = a_transposed ? transpose_of(given_a) : given_a;
+  at::Tensor b = b_transposed ? transpose_of(given_b) : given_b;
+  std::optional<Addend> addend;
+  if (added) addend = {*added, beta, alpha};
+  if (by == "skinny" && multiply_skinny(a, b, addend, result)) return result;
+  if (result.is_floating_point()) b = b.to(a.scalar_type());  // 8-bit numbers
+  const bool by_onednn = by == "onednn" && a.scalar_type() == at::kFloat && a.size(-1) > 0 && has_onednn();
+  addend ? multiply_and_add(*addend, a, b, result, by_onednn) : multiply(a, b, result, by_onednn);
+  return result;
 }
 
+TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
+  m.def(
+      "matrix_product(Tensor a, Tensor b, Tensor? added, bool a_transposed, bool b_transposed, str by, float beta, "
+      "float alpha) -> Tensor");
+  m.def(
+      "matrix_product.out(Tensor a, Tensor b, Tensor? added, bool a_transposed, bool b_transposed, str by, float beta, "
+      "float alpha, *, Tensor(a!) out) -> Tensor(a!)");
+}
+TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) { m.impl("matrix_product.out", TORCH_FN(matrix_product_out)); }
+
 }  // namespace
-
-XLA_FFI_Error* product(XLA_FFI_CallFrame* frame) { return called<do_product>(frame); }
-
 }  // namespace tpjrt::kernels

@@ -1,5 +1,5 @@
 // The handler that runs PyTorch's CPU kernels, and the table of calls.
-#include "kernels/cpu/aten_call.h"
+#include "kernels/cpu/kept_call.h"
 
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/from_blob.h>
@@ -11,7 +11,9 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+
 #include "kernels/cpu/handlers.h"
+#include "kernels/cpu/output_forwarding.h"
 #include "kernels/cpu/team.h"
 
 namespace tpjrt::kernels {
@@ -23,7 +25,7 @@ constexpr size_t kMostThrown = 64;  // kept until raised; beyond that, the oldes
 
 struct Calls {
   std::mutex lock;
-  std::unordered_map<std::string, std::shared_ptr<const AtenCall>> by_text;
+  std::unordered_map<std::string, std::shared_ptr<const KeptCall>> by_text;
   std::map<int64_t, std::exception_ptr> thrown;
   int64_t last = 0;
 };
@@ -32,7 +34,7 @@ Calls& calls() {
   return *all;
 }
 
-std::shared_ptr<const AtenCall> find(std::string_view text) {
+std::shared_ptr<const KeptCall> find(std::string_view text) {
   const std::lock_guard guard(calls().lock);
   const auto found = calls().by_text.find(std::string(text));
   return found == calls().by_text.end() ? nullptr : found->second;
@@ -49,17 +51,7 @@ at::Tensor over(void* data, graph::TypePtr type) {
   return at::from_blob(data, type->sizes, type->strides, at::TensorOptions(c10::kCPU).dtype(type->dtype));
 }
 
-// Returns whether there are more elements than ATen gives one thread, so that a team is worth it.
-bool is_large(const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& results) {
-  constexpr int64_t kGrain = 1 << 15;
-  int64_t elements = 0;
-  for (const auto* all : {&arguments, &results}) {
-    for (const at::Tensor& tensor : *all) elements += tensor.numel();
-  }
-  return elements > kGrain;
-}
-
-void run_on(const AtenCall& call, const std::vector<at::Tensor>& arguments, std::vector<at::Tensor>& results) {
+void run_on(const KeptCall& call, const std::vector<at::Tensor>& arguments, std::vector<at::Tensor>& results) {
   const c10::InferenceMode inference;
   const std::vector<at::Tensor> given = call.run(arguments, results);
   TORCH_CHECK(given.size() == results.size(), "the kernel gives ", given.size(), " tensors, its Meta kernel ",
@@ -77,8 +69,8 @@ void run_on(const AtenCall& call, const std::vector<at::Tensor>& arguments, std:
 }
 
 ffi::Error call_of(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_view text) {
-  const std::shared_ptr<const AtenCall> call = find(text);
-  if (!call || args.size() != call->arguments.size() || rets.size() != call->results.size() + 1) {
+  const std::shared_ptr<const KeptCall> call = find(text);
+  if (!call || args.size() != call->arguments.size() || rets.size() != call->results.size() + call->may_throw) {
     return ffi::Error::Internal("torch_pjrt knows no call '" + std::string(text) + "'");
   }
   const c10::InferenceMode inference;
@@ -91,8 +83,12 @@ ffi::Error call_of(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string
   }
   int64_t number = 0;
   try {
-    compute(is_large(arguments, results), [&] { run_on(*call, arguments, results); });
-  } catch (...) {
+    compute(call->is_large, [&] { run_on(*call, arguments, results); });
+  } catch (const std::exception& error) {
+    if (!call->may_throw) {
+      const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+      return ffi::Error::Internal(of_torch ? of_torch->what_without_backtrace() : error.what());
+    }
     number = keep_thrown(std::current_exception());
     for (at::Tensor& result : results) {  // a loop's body asserts nothing
       if (result.is_floating_point() || result.is_complex()) {
@@ -102,6 +98,7 @@ ffi::Error call_of(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string
       }
     }
   }
+  if (!call->may_throw) return ffi::Error::Success();
   *static_cast<int64_t*>((*rets.get<ffi::AnyBuffer>(results.size()))->untyped_data()) = number;
   return ffi::Error::Success();
 }
@@ -114,9 +111,37 @@ XLA_FFI_Error* aten_call(XLA_FFI_CallFrame* frame) {
   return handler->Call(frame);
 }
 
-void keep_aten_call(const std::string& text, AtenCall call) {
+std::vector<at::Tensor> OpCall::operator()(const std::vector<at::Tensor>& operands,
+                                           const std::vector<at::Tensor>& places) const {
+  torch::jit::Stack stack;
+  for (const Argument& argument : arguments) {
+    if (!argument.operand && !argument.place) {
+      stack.push_back(argument.constant);
+      continue;
+    }
+    const at::Tensor& given = argument.operand ? operands.at(*argument.operand) : places.at(*argument.place);
+    stack.emplace_back(argument.is_copied ? given.contiguous() : given);
+  }
+  if (writing) {
+    stack.insert(stack.end(), places.begin(), places.end());
+    writing->callBoxed(stack);
+    return places;
+  }
+  const OutputForwarding forwarding(places.at(0));
+  op.callBoxed(stack);
+  std::vector<at::Tensor> results;
+  for (const size_t i : wanted) results.push_back(stack.at(i).toTensor());
+  for (size_t i = 1; i < results.size(); ++i) {
+    if (results[i].const_data_ptr() == places[0].const_data_ptr()) results[i] = results[i].clone();
+  }
+  forwarding.give(results[0]);
+  results[0] = places[0];
+  return results;
+}
+
+void keep_call(const std::string& text, KeptCall call) {
   const std::lock_guard guard(calls().lock);
-  calls().by_text.try_emplace(text, std::make_shared<const AtenCall>(std::move(call)));
+  calls().by_text.try_emplace(text, std::make_shared<const KeptCall>(std::move(call)));
 }
 
 std::exception_ptr thrown(int64_t number) {

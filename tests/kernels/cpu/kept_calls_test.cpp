@@ -1,9 +1,10 @@
 // Calls of PyTorch's kernels: the memory of results, errors, and which errors are kept.
-#include "kernels/cpu/aten_call.h"
+#include "kernels/cpu/kept_call.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_inv.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
@@ -12,23 +13,18 @@
 #include <stdexcept>
 
 #include "call.h"
-#include "kernels/cpu/handlers.h"
 
 namespace tpjrt::kernels::test {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-graph::TypePtr type(c10::ScalarType dtype, c10::IntArrayRef sizes) {
-  static auto* all = new std::deque<graph::TensorType>;
-  const at::Tensor row_major = at::zeros(sizes, at::kFloat);
-  return &all->emplace_back(graph::TensorType{dtype, graph::Sizes(sizes), graph::Sizes(row_major.strides())});
-}
+graph::TypePtr type(c10::ScalarType dtype, c10::IntArrayRef sizes) { return type_like(at::zeros(sizes, dtype)); }
 
 // Makes a call with one argument and one result.
 Call calling(const std::string& text, const at::Tensor& x, c10::IntArrayRef sizes, c10::ScalarType dtype,
-             decltype(AtenCall::run) run) {
-  keep_aten_call(text, {{type(x.scalar_type(), x.sizes())}, {type(dtype, sizes)}, std::move(run)});
+             decltype(KeptCall::run) run) {
+  keep_call(text, {{type(x.scalar_type(), x.sizes())}, {type(dtype, sizes)}, std::move(run)});
   Call call(aten_call, {{kAtenText, text}});
   call.operand(x).result(sizes, dtype).result({}, at::kLong);
   return call;
@@ -101,11 +97,29 @@ TEST(KernelAtenCalls, OfOtherSizesThanMetasAreErrors) {
   EXPECT_EQ(raised(number_of(call)), "the kernel's result 0 has sizes [3], its Meta kernel's [4]");
 }
 
+TEST(KernelAtenCalls, OfRulesFailWithWhatTorchSays) {
+  Call call(aten_call);
+  call.operand(at::zeros({2, 3})).operand(at::zeros({2, 3})).result({2, 3});
+  call.of("aten::mm", {operand(0), operand(1)}, {0});
+  EXPECT_NE(call.run().find("cannot be multiplied"), std::string::npos);
+}
+
+// The second result is allocated first, in the memory of the first.
+TEST(KernelAtenCalls, OfRulesGiveEachResultItsMemory) {
+  const at::Tensor x = at::randn({4, 1}), w = at::randn({1});
+  Call call(aten_call);
+  call.operand(x).operand(w).result({4, 1}).result({4, 1}).result({4, 1});
+  call.of("aten::native_layer_norm", {operand(0), given(Ints{1}), operand(1), {}, given(1e-5)}, {0, 1, 2});
+  ASSERT_EQ(call.run(), "");
+  const auto [y, mean, rstd] = at::native_layer_norm(x, Ints{1}, w, {}, 1e-5);
+  EXPECT_TRUE(near(call.got(0), y) && near(call.got(1), mean) && near(call.got(2), rstd));
+}
+
 TEST(KernelAtenCalls, ThatNobodyKeptFail) {
   Call call(aten_call, {{kAtenText, std::string("kept by nobody")}});
   call.operand(at::zeros({3})).result({3}).result({}, at::kLong);
   EXPECT_EQ(call.run(), "torch_pjrt knows no call 'kept by nobody'");
-  keep_aten_call("of two", {{type(at::kFloat, {3}), type(at::kFloat, {3})}, {type(at::kFloat, {3})}, nullptr});
+  keep_call("of two", {{type(at::kFloat, {3}), type(at::kFloat, {3})}, {type(at::kFloat, {3})}, nullptr});
   Call other(aten_call, {{kAtenText, std::string("of two")}});
   other.operand(at::zeros({3})).result({3}).result({}, at::kLong);
   EXPECT_EQ(other.run(), "torch_pjrt knows no call 'of two'");

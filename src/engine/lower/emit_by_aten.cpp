@@ -12,9 +12,10 @@
 #include "device/aten_call/meta.h"
 #include "graph/functional_variant.h"
 #include "hlo/type.h"
-#include "kernels/cpu/aten_call.h"
+#include "kernels/cpu/kept_call.h"
 #include "kernels/host/host_kernel.h"
 #include "ops/claims/claims.h"
+#include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::engine {
@@ -55,33 +56,16 @@ std::string text_of(const Parameter& parameter) {
   return out.str();
 }
 
-// The whole call as text, the key of its handler: "aten::linalg_qr(A=%0, mode=reduced) of f32[3, 3]".
-std::string text_of(const Signature& signature, const std::vector<TypePtr>& arguments,
-                    const std::vector<TypePtr>& results) {
+// The call as text without its types: "aten::linalg_qr(A=%0, mode=reduced)".
+std::string text_of(const Signature& signature) {
   std::string text = signature.name + "(", separator;
   for (const Parameter& parameter : signature.parameters) {
     text += std::exchange(separator, ", ") + parameter.name + "=" + text_of(parameter);
   }
-  text += ") of";
-  for (const TypePtr type : arguments) text += " " + graph::to_string(*type);
-  text += " to";
-  for (const TypePtr type : results) text += " " + graph::to_string(*type);
-  return text;
+  return text + ")";
 }
 
 constexpr int64_t kImages = 4;  // rank of a batch of images
-
-// Returns the dense type whose dimensions have this order, the innermost first; row-major if `order` is empty.
-TypePtr type_of_layout(c10::ScalarType dtype, const hlo::Dims& sizes, const hlo::Dims& order) {
-  if (order.empty()) return graph::intern_contiguous(dtype, sizes);
-  hlo::Dims strides(sizes.size());
-  int64_t step = 1;
-  for (const int64_t d : order) {
-    strides[static_cast<size_t>(d)] = step;
-    step *= sizes[static_cast<size_t>(d)];
-  }
-  return graph::intern(dtype, sizes, strides);
-}
 
 // Returns true if every result has memory, so that the kernel may write there.
 bool has_places(const Signature& signature) {
@@ -233,7 +217,6 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
       e.target() == ops::Target::kCpuWithKernels, "[", signature.name,
       "] is a kernel of the CPU's here, which only programs that this process runs can call: give "
       "its result as an argument, or leave the function to jit or compile_step");
-  kernels::AtenCall call;
   Values given = operands;
   for (const LoweredScalar& number : scalars) given.push_back(number.value);
   if (signature.random) given.push_back(key);
@@ -241,38 +224,34 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   const auto order_of = [&](const hlo::Dims& dims) {
     return last && std::ssize(dims) == kImages ? ops::channels_last(kImages) : hlo::Dims();
   };
-  const auto type_of = [&](c10::ScalarType dtype, const hlo::Dims& dims) {
-    return type_of_layout(dtype, dims, order_of(dims));
-  };
   ops::Emit::Orders orders;
+  int64_t elements = 0;
   for (const Value& value : given) {
-    call.arguments.push_back(type_of(ops::dtype_of(value.element()), value.dims()));
     orders.operands.push_back(order_of(value.dims()));
+    elements += value.type.elements();
   }
   std::vector<Type> types;
   for (const TypePtr type : signature.results) {
     if (!type) continue;
     types.push_back(e.type_of(*type));
-    call.results.push_back(type_of(type->dtype, types.back().dims));
     orders.results.push_back(order_of(types.back().dims));
+    elements += types.back().elements();
   }
   const std::optional<c10::OperatorHandle> over = in_place(signature, operands);
-  const std::string text = text_of(signature, call.arguments, call.results) + (over ? ", over the first" : "");
   const auto kept = std::make_shared<Signature>(signature);  // the original may be freed if it is part of another
   kept->lowering = nullptr;
   const auto writing = has_places(signature) ? graph::out_variant_on_cpu(*signature.op) : std::nullopt;
+  kernels::KeptCall call;
+  constexpr int64_t kGrain = 1 << 15;  // what ATen gives one thread
+  call.is_large = elements > kGrain;
   call.run = [kept, writing, over, form = device::StackTemplate(*kept, c10::Device(c10::kCPU))](
                  const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& places) {
     if (kept->random) return draw(*kept, arguments);
     return over ? run_in_place(*over, form, kept->operands.size(), arguments, places)
                 : run(*kept, form, writing, arguments, places);
   };
-  kernels::keep_aten_call(text, std::move(call));
-  types.push_back({hlo::ElementType::kS64, {}});
-  Values results = e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}},
-                                 orders, over ? std::optional<size_t>(0) : std::nullopt);
-  e.require_nothing_thrown(results.back());
-  results.pop_back();
+  const Values results = ops::emit_kept(e, text_of(signature), given, types, std::move(call), orders,
+                                        over ? std::optional<size_t>(0) : std::nullopt);
   Values all;
   size_t next = 0;
   for (const TypePtr type : signature.results) all.push_back(type ? results[next++] : Value{});
