@@ -3,6 +3,7 @@
     python examples/trainers/torchtitan_llama.py                                         # one device
     torchrun --nproc-per-node 2 examples/trainers/torchtitan_llama.py                    # FSDP2
     torchrun --nproc-per-node 4 examples/trainers/torchtitan_llama.py --tensor 2         # FSDP2 and tensor parallel
+    torchrun --nproc-per-node 2 examples/trainers/torchtitan_llama.py --pipeline 2       # stages of a pipeline, 1F1B
     WORLD_SIZE=2 python examples/trainers/torchtitan_llama.py --tensor 2                 # tensor parallel, one process
     python … --begin, then the others with --save                                        # the same weights in each
     … --steps 4 --save, then --steps 8 --save                                            # goes on from the checkpoint
@@ -14,17 +15,34 @@ torchdata, tyro, …
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.distributed.pipelining import schedules
 from torchtitan.models.llama3.config_registry import llama3_debugmodel
 from torchtitan.tools.logging import init_logger
 
 if not hasattr(dist, "set_timeout"):  # torchtitan 0.3.0 asks for a newer PyTorch's
     dist.set_timeout = dist.distributed_c10d._set_pg_timeout  # type: ignore[attr-defined]
+
+
+def step(self: Any, arg_mbs: Any, kwarg_mbs: Any, target_mbs: Any, losses: Any, **options: Any) -> None:
+    """Takes microbatches, as torchtitan 0.3.0 passes them to a newer PyTorch's schedules."""
+    for stage in getattr(self, "_stages", None) or [self._stage]:
+        stage.has_backward = True
+        stage.clear_runtime_states()
+    count = self._n_microbatches
+    self._step_microbatches(arg_mbs or [()] * count, kwarg_mbs or [{}] * count, target_mbs, losses, **options)
+
+
+for schedule in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
+    if "arg_mbs" not in inspect.signature(schedule.step).parameters:
+        schedule.step = step
 
 TEXTS = sorted(Path(__file__).parents[2].glob("docs/*.md"))
 
@@ -75,6 +93,7 @@ def main() -> None:
     config.model_spec.model.layers = config.model_spec.model.layers[: asked.layers]
     config.parallelism.tensor_parallel_degree = asked.tensor
     config.parallelism.pipeline_parallel_degree = asked.pipeline
+    config.training.disable_cuda_graphs = asked.pipeline > 1  # as torchtitan wants it with pipelines
     config.parallelism.spmd_backend = (
         "partial_dtensor"  # the default of torchtitan 0.3.0 asks for a newer PyTorch's FSDP2
     )

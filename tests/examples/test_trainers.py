@@ -145,7 +145,7 @@ def test_torchtune(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_torchtitan(tmp_path: Path) -> None:
     """From one device's checkpoint, FSDP2 beside FSDP2 with tensor parallel, which is interrupted and resumed; and one
-    device beside tensor parallel in a world."""
+    device beside a pipeline, and beside tensor parallel in a world."""
     environment = installed(tmp_path / "packages", TORCHTITAN)
 
     def run(size: int, folder: str, *arguments: str, **more: str) -> list[float]:
@@ -164,7 +164,7 @@ def test_torchtitan(tmp_path: Path) -> None:
         return [losses(of_steps[step])[0] for step in sorted(of_steps)]
 
     run(1, "split", "--begin")
-    for folder in ("sharded", "alone", "world"):
+    for folder in ("sharded", "alone", "world", "piped"):
         shutil.copytree(tmp_path / "split", tmp_path / folder)
     sharded = run(2, "sharded", "--steps", "3", "--save")
     assert len(sharded) == 3
@@ -172,4 +172,5 @@ def test_torchtitan(tmp_path: Path) -> None:
     split += run(4, "split", "--steps", "3", "--tensor", "2", "--save")
     assert split == pytest.approx(sharded, rel=1e-4)
     alone = run(1, "alone", "--steps", "2", "--save")
+    assert run(2, "piped", "--steps", "2", "--pipeline", "2", "--save") == pytest.approx(alone, rel=1e-4)
     assert run(1, "world", "--steps", "2", "--tensor", "2", "--save", WORLD_SIZE="2") == pytest.approx(alone, rel=1e-4)
