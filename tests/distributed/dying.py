@@ -21,6 +21,8 @@ LIMIT = timedelta(seconds=20)
 LATE = ("send_and_recv", "broadcast_object_list", "scatter_object_list", "send_object_list")
 # Rows in which a rank may need nothing of the last one.
 NEEDS_NOTHING = ("isend_", "to_next_")
+# Rows that send no tensor of the device; gloo's errors name no ranks.
+OF_THE_CPU = tuple(name for name, _ in objects())
 WORDS = r"closed by peer|Timed out|reset by peer|Broken pipe|writeError|readError|Connection refused|only implemented"
 warnings.simplefilter("ignore")
 dist.init_process_group("pjrt", timeout=LIMIT)
@@ -40,6 +42,8 @@ for (name, case), group in zip(rows, groups, strict=True):
     found = attempt(case, Ranks("pjrt", group, lambda values: values(RANK)))
     if isinstance(found, str):
         assert re.search(WORDS, found), (name, found)
+        if not name.startswith((*NEEDS_NOTHING, *OF_THE_CPU)):
+            assert re.search(r"ranks \[0, 1, 2\]|only implemented", found), (name, found)
     else:
         assert name.startswith(NEEDS_NOTHING), name
     assert time.monotonic() - start < LIMIT.total_seconds() + 5, name

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -99,7 +100,7 @@ def reductions(name: str, dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
         out = ranks.make(dtype, 2, 3)
         with dist.record_comm("named"):
             work = dist.reduce_scatter_single(out, ranks.make(dtype, SIZE * 2, 3), op, ranks.group, async_op=True)
-        work.wait()
+        work.wait(timedelta(seconds=60))
         return [out]
 
     def functional_all_reduce(ranks: Ranks) -> list[torch.Tensor]:
@@ -136,7 +137,7 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
     def all_gather_single(ranks: Ranks) -> list[torch.Tensor]:
         out = ranks.make(dtype, SIZE * 2, 3)
         work = dist.all_gather_single(out, ranks.make(dtype, 2, 3), ranks.group, async_op=True)
-        work.wait()
+        work.wait(timedelta(seconds=60))
         return [out]
 
     def all_gather_coalesced(ranks: Ranks) -> list[torch.Tensor]:

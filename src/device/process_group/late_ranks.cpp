@@ -126,8 +126,11 @@ void await(c10d::Work& work, const std::string& op, HostGroup& group) {
   try {
     work.wait(kNoTimeout);
   } catch (const std::exception& error) {
+    if (!group.attendance) throw;
     const std::string absent = wait.absent();
-    if (absent.empty()) throw;
+    TORCH_CHECK(!absent.empty(), "[", op, "] ", error.what(), "\nRank ", group.attendance->own,
+                " waited for the others of ranks ", c10::IntArrayRef(group.attendance->ranks),
+                ": see whether one of them has ended");
     TORCH_CHECK(false, "[", op, "] ", error.what(), "\nAt the end of that wait ", absent,
                 ". All ranks of a group have to call its collectives, in one order; where they need longer, "
                 "init_process_group(timeout=...) says how long they are waited for");
