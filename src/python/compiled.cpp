@@ -147,7 +147,7 @@ class Function {
     const std::shared_ptr<Program> program = find(arguments, given);
     std::vector<at::Tensor> tensors;
     try {
-      program->graph->call(given, tensors);
+      program->graph->call(given, tensors, /*may_record=*/true);
     } catch (const graph::DependsOnData&) {  // thrown before anything runs
       return py::list(plain_(arguments));
     }

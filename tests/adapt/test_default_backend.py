@@ -32,7 +32,7 @@ def test_tensors_of_the_device_are_compiled_for_it() -> None:
         torch.testing.assert_close(found.grad.cpu(), wanted.grad)
     metrics = torch_pjrt.metrics()
     assert metrics["host_fallbacks"] == {}
-    assert metrics["syncs_by_cause"]["a call of a compiled graph"] == 3  # the backward's, whose gradient was pending
+    assert "a call of a compiled graph" not in metrics["syncs_by_cause"]  # the gradient was pending: it is recorded
     before = metrics["executions"]
     compiled(x.to("pjrt"))
     assert torch_pjrt.metrics()["executions"] == before + 1

@@ -66,6 +66,7 @@ class Constant final : public BoundArgument {
     call.any_checks |= data.checks != nullptr;
     return *data.buffer;
   }
+  graph::Value value() const override { return {leaf_, 0}; }
   Replication replication() const override { return data_of(*leaf_).replication; }
   ChecksPtr checks() const override { return data_of(*leaf_).checks; }
   void update(CallState& /*call*/, std::shared_ptr<pjrt::Buffer>& /*output*/) override {
@@ -206,6 +207,7 @@ class BoundOnDevice final : public BoundArgument {
     pending_->bind(std::move(value));
     call.pending.push_back(&*pending_);
   }
+  graph::Value value() const override { return pending_ ? pending_->value() : leaf_; }
 
   const pjrt::Buffer& bind(CallState& call) override {
     if (pending_) {

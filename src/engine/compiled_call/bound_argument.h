@@ -64,6 +64,9 @@ class BoundArgument {
   // Returns true if ready() has work to do.
   virtual bool is_readied() const { return false; }
   virtual void ready(CallState& /*call*/) {}
+  // Returns the value of a constant, or that ready() found for a tensor on the device; else empty. Call it under
+  // graph_lock().
+  virtual graph::Value value() const { return {}; }
   // Returns the buffer that the program takes. It stays alive until release().
   virtual const pjrt::Buffer& bind(CallState& call) = 0;
   // Returns which ranks of a world agree on the bound value; null if all do.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "device/services/engine.h"
+#include "device/start/eager.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
 #include "engine/memory/cuda.h"
@@ -64,9 +65,24 @@ bool CompiledGraph::matches(const std::vector<Given>& given) const {
 
 // Computes pending values first, in one sync.
 void CompiledGraph::ready(CallState& call) {
-  for (BoundArgument* bound : readied_) bound->ready(call);
   if (!call.pending.empty()) device::engine().sync(call.pending, "a call of a compiled graph");
   if (call.queued) call.order = cuda::after_current_stream(call.client, call.device, *call.queued);
+}
+
+bool CompiledGraph::record(CallState& call, std::vector<at::Tensor>& results) {
+  if (!recorded_ || call.pending.empty()) return false;
+  std::vector<graph::Value> values(bound_.size());
+  {
+    std::lock_guard lock(graph::graph_lock());
+    for (size_t i = 0; i < bound_.size(); ++i) {
+      values[i] = bound_[i]->value();
+      const graph::ComponentPtr& component = values[i].node->component;
+      if (component && graph::Component::root(component.get())->nodes >= device::most_nodes) return false;
+    }
+    values = recorded_->record(values);
+  }
+  returned_->give_recorded(call, values, results);
+  return true;
 }
 
 void CompiledGraph::bind(CallState& call) {
@@ -161,7 +177,7 @@ void CompiledGraph::release(bool went_well) {
   holding_.clear();
 }
 
-void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
+void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results, bool may_record) {
   check_process();
   const device::Location where = session_.logged_location();
   session_.without_gil([&] {
@@ -169,6 +185,8 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
     if (calls_ < 2 && ++calls_ == 2 && returned_->num_supplied() > 0) return_freed_memory();  // left by tracing
     try {
       CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), holding_};
+      for (BoundArgument* bound : readied_) bound->ready(call);
+      if (may_record && record(call, results)) return release(true);
       if (!readied_.empty()) ready(call);
       const bool logged = session_.run_log.is_on();
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
@@ -248,7 +266,16 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   sources_ = *program_->sources;
   for (size_t i = given; i < values.size(); ++i) sources_->add_to_all(i);  // an assertion is the whole function's
   keys_.emplace(scalars_, random_device, device_);
+  const std::vector<Value> storages = returned_->of_storages(values);
   bind_leaves(walk, trace, new_values, waits_ && shares_memory);
+  const bool is_pure = mutated_.empty() && also.empty() && !replication_analysis_;
+  const bool is_elsewhere =
+      cuda_ || returned_->any_on_cpu() ||
+      std::any_of(forms_.begin(), forms_.end(), [](auto& form) { return form.is_tensor && is_outside(form.device); });
+  if (!is_pure || is_elsewhere) return;
+  std::vector<const graph::Node*> arguments;
+  for (const uint32_t leaf : leaf_of_bound_) arguments.push_back(walk.leaves[leaf].get());
+  recorded_ = RecordedCall::of(storages, arguments);
 }
 
 void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values,

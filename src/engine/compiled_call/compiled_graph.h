@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/compiled_call/bound_argument.h"
+#include "engine/compiled_call/recorded_call.h"
 #include "engine/compiled_call/trace.h"
 #include "engine/memory/host_memory.h"
 #include "engine/session/launch.h"
@@ -41,6 +42,9 @@ class Returned {
   // Sets the program's result for each value. Called once.
   void place(const std::vector<int64_t>& places);
 
+  // Returns the value of each storage of results, by those that the constructor appended to.
+  std::vector<graph::Value> of_storages(const std::vector<graph::Value>& values) const;
+
   // Returns true if some result is on the CPU.
   bool any_on_cpu() const;
   // A result of the program that goes to the CPU.
@@ -55,6 +59,8 @@ class Returned {
   void bind(CallState& call);
   // Appends the tensors to `results` after the program has run.
   void give(CallState& call, std::vector<at::Tensor>& results);
+  // Appends the tensors over storages with these values, which are on the device.
+  void give_recorded(const CallState& call, const std::vector<graph::Value>& values, std::vector<at::Tensor>& results);
   // Drops everything after a call that failed.
   void let_go();
 
@@ -75,6 +81,7 @@ class Returned {
     int64_t supplied = -1;  // index into supplied_
   };
   c10::Storage give(CallState& call, const Storage& storage);
+  void give(const CallState& call, const std::vector<c10::Storage>& storages, std::vector<at::Tensor>& results) const;
 
   std::vector<Tensor> tensors_;
   std::vector<Storage> storages_;
@@ -109,8 +116,8 @@ class CompiledGraph {
 
   bool matches(const std::vector<Given>& given) const;
   // Runs the program on `given`, which must match the trace. Results on the CPU are complete on return, results on the
-  // device may still be in flight. Releases the GIL. Thread-safe.
-  void call(const std::vector<Given>& given, std::vector<at::Tensor>& results);
+  // device may still be in flight. Releases the GIL. Thread-safe. `may_record`: see Note [Recorded calls].
+  void call(const std::vector<Given>& given, std::vector<at::Tensor>& results, bool may_record = false);
 
   const std::vector<uint32_t>& mutated() const { return mutated_; }  // indices of the updated arguments
 
@@ -120,6 +127,9 @@ class CompiledGraph {
   void bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values, bool in_place);
 
   void ready(CallState& call);
+  // Records the call behind the pending work of its arguments. Returns false if it has to run as a program, also because
+  // that work is too long already.
+  bool record(CallState& call, std::vector<at::Tensor>& results);
   void bind(CallState& call);
   // Computes how this call's results agree in a world. Throws if a result that goes to the CPU differs between ranks.
   void analyze_replication(CallState& call);
@@ -149,6 +159,7 @@ class CompiledGraph {
   std::optional<Returned> returned_;                     // supplied results follow the bound arguments
   std::vector<BoundFlattenedState> flattened_states_;    // then come flattened states, then scalars
   std::optional<RandomKeys> keys_;
+  std::optional<RecordedCall> recorded_;  // of arguments in the order of bound_; nothing: it always runs as a program
   ScalarArguments packed_;
   Launch launch_;
   int calls_ = 0;  // up to 2

@@ -65,6 +65,12 @@ std::vector<uint32_t> Returned::choose_supplied(const std::vector<Value>& values
   return chosen;
 }
 
+std::vector<Value> Returned::of_storages(const std::vector<Value>& values) const {
+  std::vector<Value> found;
+  for (const Storage& storage : storages_) found.push_back(values[storage.result]);
+  return found;
+}
+
 void Returned::place(const std::vector<int64_t>& places) {
   for (Storage& storage : storages_) storage.result = static_cast<uint32_t>(places[storage.result]);
 }
@@ -120,6 +126,24 @@ void Returned::give(CallState& call, std::vector<at::Tensor>& results) {
   std::vector<c10::Storage> storages;
   storages.reserve(storages_.size());
   for (const Storage& storage : storages_) storages.push_back(give(call, storage));
+  give(call, storages, results);
+}
+
+void Returned::give_recorded(const CallState& call, const std::vector<Value>& values,
+                             std::vector<at::Tensor>& results) {
+  std::vector<c10::Storage> storages;
+  for (const Storage& storage : storages_) {
+    storages.push_back(device::make_tensor(storage.form, storage.device.index()).storage());
+  }
+  {
+    std::lock_guard lock(graph::graph_lock());
+    for (size_t i = 0; i < storages.size(); ++i) device::storage_of(storages[i])->slot.bind(values[i]);
+  }
+  give(call, storages, results);
+}
+
+void Returned::give(const CallState& call, const std::vector<c10::Storage>& storages,
+                    std::vector<at::Tensor>& results) const {
   const size_t before = results.size();
   for (const Tensor& tensor : tensors_) {
     if (tensor.twin >= 0) {
