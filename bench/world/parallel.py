@@ -7,10 +7,7 @@ cores.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":  # a process for one way, which measure() started
     sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
+
+from world import trainers  # noqa: E402
+from world.worker import Worker, serve  # noqa: E402
 
 from measure import Result, compare_timed, count, seconds  # noqa: E402
 
@@ -152,50 +152,18 @@ def launches(mesh: Any) -> dict[str, list[tuple[float, float]]]:
     return pairs
 
 
-class Worker:
-    """A process that steps on request, and reports the time."""
-
-    def __init__(self, way: str, **environment: str) -> None:
-        command = [sys.executable, __file__, way]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | environment
-        )
-        self.reported: dict[str, Any] = json.loads(self._answer())
-
-    def _answer(self) -> str:
-        assert self._process.stdout
-        for line in self._process.stdout:
-            if line.startswith("{") or line[:1].isdigit():
-                return line
-        raise RuntimeError("the process ended")
-
-    def step(self) -> float:
-        assert self._process.stdin
-        self._process.stdin.write("step\n")
-        self._process.stdin.flush()
-        return float(self._answer())
-
-    def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-
-
 def work(way: str) -> None:
     step, reported = alone() if way == "alone" else world(captured=way == "captured")
     print(json.dumps(reported), flush=True)
-    for _ in sys.stdin:
-        start = time.perf_counter()
-        step()
-        print(f"{time.perf_counter() - start:.9f}", flush=True)
+    serve(step)
 
 
 def measure() -> list[Result]:
     workers = {
-        "world": Worker("world"),
-        "captured": Worker("captured"),
-        "one device": Worker("alone"),
-        "one device, by XLA alone": Worker("alone", TORCH_PJRT_LIBRARY_KERNELS="0"),
+        "world": Worker(__file__, "world"),
+        "captured": Worker(__file__, "captured"),
+        "one device": Worker(__file__, "alone"),
+        "one device, by XLA alone": Worker(__file__, "alone", TORCH_PJRT_LIBRARY_KERNELS="0"),
     }
     try:
         ours, captured, reported = workers.pop("world"), workers.pop("captured"), {}
@@ -225,7 +193,7 @@ def measure() -> list[Result]:
             target = 1.2 if "launch" in name else None
             timed = lambda turns=turns: tuple(next(turns))  # noqa: E731
             results.append(compare_timed(name, timed, target, against="bare PJRT", rounds=len(pairs)))
-        return results
+        return [*results, *trainers.measure()]
     finally:
         for worker in (ours, captured, *workers.values()):
             worker.close()
