@@ -1,7 +1,7 @@
 // Decides which calls go to CPU kernels, and emits their custom calls.
 #include "engine/lower/emit_call.h"
 
-#include <ATen/ops/ones.h>
+#include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -151,6 +151,18 @@ bool may_be_called(const Signature& signature, ops::Target target) {
   return signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
+// Returns a number that any such kernel may read in this place. Indices, lengths and offsets address memory, and not
+// every kernel checks them, so they are 0; pivots count from 1. What isn't an integer is 1, which has an inverse.
+int64_t harmless(const Signature& signature, uint32_t operand) {
+  const c10::ScalarType dtype = signature.operands[operand]->dtype;
+  if (!c10::isIntegralType(dtype, /*includeBool=*/false)) return 1;
+  return std::ranges::any_of(signature.parameters, [&](const Parameter& parameter) {
+    return parameter.name.ends_with("pivots") && std::ranges::any_of(parameter.entries, [&](const Entry& entry) {
+             return entry.source == Entry::Source::kOperand && entry.index == operand;
+           });
+  });
+}
+
 // Returns the type that determines the call's dtype.
 graph::TypePtr first_of(const Signature& signature) {
   return signature.operands.empty() ? signature.results.at(0) : signature.operands[0];
@@ -179,7 +191,7 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<ScalarValue> scala
   try {
     torch::jit::Stack stack = device::make_stack(signature, scalars, [&](uint32_t operand) {
       const TypePtr type = signature.operands[operand];
-      return at::ones(type->sizes, at::TensorOptions(c10::kCPU).dtype(type->dtype));
+      return at::full(type->sizes, harmless(signature, operand), at::TensorOptions(c10::kCPU).dtype(type->dtype));
     });
     for (c10::IValue& value : stack) {
       if (value.isDevice()) value = c10::Device(c10::kCPU);

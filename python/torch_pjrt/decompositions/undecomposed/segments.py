@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -22,10 +23,12 @@ class Segments(NamedTuple):
     lengths: Tensor  # (batch, count)
     batch: int
     many: int
+    rest: int
 
     def wide(self, x: Tensor) -> Tensor:
-        """Returns for each row its segment's element of ``x``; the value for rows outside of segments is arbitrary."""
-        padded = torch.nn.functional.pad(x.reshape(self.batch, self.many, -1), (0, 0, 0, 1))
+        """Returns for each row its segment's element of ``x``, which is (batch, count, rest or 1). The value for rows
+        outside of segments is arbitrary."""
+        padded = torch.nn.functional.pad(x, (0, 0, 0, 1))
         return padded.flatten(0, 1)[self.segment]
 
     def reduced(self, x: Tensor, how: str, initial: float) -> Tensor:
@@ -33,7 +36,7 @@ class Segments(NamedTuple):
         start = x.new_full((self.batch * (self.many + 1), x.shape[1]), initial)
         index = self.segment[:, None].expand_as(x)
         result = start.scatter_reduce(0, index, x, how, include_self=True)
-        return result.reshape(self.batch, self.many + 1, -1)[:, : self.many]
+        return result.reshape(self.batch, self.many + 1, self.rest)[:, : self.many]
 
     def is_in_one(self) -> Tensor:
         return (self.segment % (self.many + 1) != self.many)[:, None]
@@ -43,22 +46,21 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
     if lengths is None:
         if offsets is None:
             raise NotImplementedError("the kernel says what is wrong")
-        ends, starts = offsets[..., 1:], offsets[..., :-1]
-        lengths = ends - starts
+        ends = offsets[..., 1:]
+        lengths = ends - offsets[..., :-1]
     else:
         ends = lengths.cumsum(-1)
     if lengths.dim() != axis + 1 or data.dim() <= axis or data.shape[:axis] != lengths.shape[:-1]:
         raise NotImplementedError("the kernel says what is wrong")
     rows, count = data.shape[axis], lengths.shape[-1]
-    batch = lengths[..., 0].numel() if count else data[(slice(None),) * axis + (0,) * (data.dim() - axis)].numel()
-    if data.numel() == 0 or count == 0 or batch == 0:
-        raise NotImplementedError("there is nothing to reduce")
+    batch, rest = math.prod(data.shape[:axis]), math.prod(data.shape[axis + 1 :])
     places = torch.arange(rows, device=data.device).expand(batch, rows).contiguous()
     segment = torch.searchsorted(ends.reshape(batch, count).contiguous().to(torch.int64), places, right=True)
     if offsets is not None:  # rows before the first offset are in no segment
-        segment = torch.where(places < starts.reshape(batch, count)[:, :1], count, segment)
+        segment = torch.where(places < offsets.reshape(batch, count + 1)[:, :1], count, segment)
     segment = segment + torch.arange(batch, device=data.device)[:, None] * (count + 1)
-    return Segments(data.reshape(batch * rows, -1), segment.flatten(), lengths.reshape(batch, count), batch, count)
+    x = data.reshape(batch * rows, rest)
+    return Segments(x, segment.flatten(), lengths.reshape(batch, count), batch, count, rest)
 
 
 @decomposition("segment_reduce")
@@ -111,7 +113,7 @@ def segment_reduce_backward(
 ) -> Tensor:
     axis %= max(data.dim(), 1)
     s = _segments(data, lengths, offsets, axis)
-    x, dy, y = s.rows, s.wide(grad), s.wide(output)
+    x, (dy, y) = s.rows, (s.wide(result.reshape(s.batch, s.many, s.rest)) for result in (grad, output))
     if reduce == "sum":
         slope = dy
     elif reduce == "mean":
