@@ -91,6 +91,18 @@ MISTAKES: dict[str, Program] = {
         ones(1, 3, 0, device=d), ones(2, 3, 2, device=d), padding=2
     ),
     "a kernel of nothing": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(2, 3, 0, device=d)),
+    "a convolution without dilation": lambda d: functional.conv1d(
+        ones(1, 1, 4, device=d), ones(1, 1, 1, device=d), dilation=0
+    ),
+    "a transposed convolution to no channels": lambda d: functional.conv_transpose1d(
+        ones(1, 1, 4, device=d), ones(1, 0, 3, device=d)
+    ),
+    "a transposed convolution to nothing": lambda d: functional.conv_transpose2d(
+        ones(1, 1, 1, 3, device=d), ones(1, 1, 1, 2, device=d), stride=2, padding=1, output_padding=1
+    ),
+    "statistics of nothing": lambda d: torch.native_batch_norm(
+        ones(0, 2, device=d), None, None, None, None, True, 0.1, 1e-5
+    ),
     "a convolution to no channels": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(0, 3, 2, device=d)),
     "a transposed convolution of no channels": lambda d: functional.conv_transpose1d(
         ones(1, 0, 4, device=d), ones(2, 3, 2, device=d)

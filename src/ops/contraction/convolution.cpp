@@ -27,9 +27,8 @@ Geometry geometry_of(const Call& c) {
   g.groups = c.integer("groups");
   if (g.groups <= 0) throw Mistake("groups are counted from 1");
   g.transposed = c.boolean("transposed");
-  for (const int64_t padding : g.padding) {
-    if (padding < 0) throw Mistake("negative padding");
-  }
+  if (std::ranges::any_of(g.padding, [](int64_t n) { return n < 0; })) throw Mistake("negative padding");
+  if (std::ranges::any_of(g.dilation, [](int64_t n) { return n <= 0; })) throw Mistake("a dilation below 1");
   return g;
 }
 
@@ -82,8 +81,10 @@ void check(const Call& c, const Value& x, const Value& w, const Geometry& g, con
     const int64_t more = g.output_padding[i];
     if (more < 0 || (more >= g.stride[i] && more >= g.dilation[i])) throw Mistake("the output's padding is too large");
   }
-  if (w.dim(0) < g.groups || std::ranges::count(range(2, w.rank()), 0, [&](int64_t i) { return w.dim(i); }) > 0)
+  if (w.dim(0) < g.groups || std::ranges::count(range(2, w.rank()), 0, [&](int64_t i) { return w.dim(i); }) > 0 ||
+      (g.transposed && w.dim(1) == 0))
     throw Mistake("there is no kernel");
+  if (g.transposed && x.dim(0) != 0 && out.elements() == 0) throw Mistake("there is no output");
 }
 
 bool empty(const Value& a, const Value& b) { return a.type.elements() == 0 || b.type.elements() == 0; }

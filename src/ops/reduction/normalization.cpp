@@ -142,7 +142,9 @@ Values batch_norm(const BatchNorm& b, bool training) {
 // here. The schemas of aten::_native_batch_norm_legit_functional and .no_stats are complete.
 template <By by>
 Values native_batch_norm(Emit& e, const Call& c) {
-  Values values = batch_norm<by>(BatchNorm(e, c), c.boolean("training"));
+  const bool training = c.boolean("training");
+  if (training && c.tensor("input").type.elements() == 0) throw Mistake("statistics of no elements");
+  Values values = batch_norm<by>(BatchNorm(e, c), training);
   values.resize(c.results.size());
   return values;
 }
