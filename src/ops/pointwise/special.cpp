@@ -72,14 +72,17 @@ Values polygamma(Emit& e, const Call& c) {
   return k.give(zeta(x.number(n + 1), x) * (std::fmod(n, 2) == 0 ? -std::tgamma(n + 1) : std::tgamma(n + 1)));
 }
 
-// aten::mvlgamma: the log of the multivariate gamma function.
+// aten::mvlgamma: the log of the multivariate gamma function. Its p terms are one dimension, so that their number, which
+// is the order of a Wishart distribution's matrices, doesn't lengthen the program.
 Values mvlgamma(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  Expression x = k("self");
+  const Value x = k("self").value;
   const int64_t p = c.integer("p");
   if (p < 1) throw Mistake("p is below 1");
-  Expression sum = lgamma(x);
-  for (int64_t j = 1; j < p; ++j) sum = sum + lgamma(x - static_cast<double>(j) / 2);
+  Type terms = x.type;
+  terms.dims.insert(terms.dims.begin(), p);
+  const Expression each = Expression{&e, e.broadcast_to(x, terms.dims)} - Expression{&e, e.iota(terms, 0)} / 2;
+  const Expression sum{&e, e.sum(lgamma(each).value, {0})};
   return k.give(sum + static_cast<double>(p * (p - 1)) / 4 * std::log(M_PI));
 }
 

@@ -67,3 +67,12 @@ def test_zeta_of_infinite_exponents(dtype: torch.dtype) -> None:
     q = torch.tensor([0.0, 0.5, 1.0, 1.5, 40.0, -0.5, -2.0, -2.5, torch.inf, torch.nan], dtype=dtype)
     s = torch.tensor([[torch.inf], [-torch.inf], [torch.nan], [2.0]], dtype=dtype)
     assert_same(torch.special.zeta(s.to("pjrt"), q.to("pjrt")), torch.special.zeta(s, q), tolerance=(1e-5, 1e-6))
+
+
+@pytest.mark.compiled
+def test_mvlgamma_of_many_terms() -> None:
+    """The order, that of a Wishart distribution's matrices, doesn't lengthen the program."""
+    x = torch.linspace(300, 310, 5)
+    torch.testing.assert_close(torch.mvlgamma(x.to("pjrt"), 512).cpu(), torch.mvlgamma(x, 512), rtol=1e-5, atol=0)
+    lines = [len(str(torch_pjrt.to_stablehlo(lambda x, p=p: torch.mvlgamma(x, p), x)).splitlines()) for p in (2, 512)]
+    assert lines[0] == lines[1]
