@@ -55,6 +55,8 @@ MISTAKES: dict[str, Program] = {
     "probabilities above 1": lambda d: functional.binary_cross_entropy(2 * ones(3, device=d), ones(3, device=d)).item(),
     "bernoulli above 1": lambda d: torch.bernoulli(2 * ones(3, device=d)).tolist(),
     "normal of a negative deviation": lambda d: torch.normal(number(d), -ones(3, device=d)).tolist(),
+    "dropout above 1": lambda d: torch.native_dropout(ones(3, device=d), 1.5, True)[0].tolist(),
+    "dropout below 0": lambda d: torch.native_dropout(ones(3, device=d), -0.5, True)[0].tolist(),
     "multinomial of nothing": lambda d: torch.multinomial(0 * ones(3, device=d), 1).tolist(),
     "multinomial of infinity": lambda d: torch.multinomial(torch.inf * ones(3, device=d), 1).tolist(),
     "bucketize into rows": lambda d: torch.bucketize(ones(4, device=d), ones(4, 4, device=d)),

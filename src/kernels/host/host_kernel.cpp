@@ -13,6 +13,7 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 
 #include <cmath>
 #include <string>
@@ -46,6 +47,7 @@ Tensors native_dropout(const HostArguments& call) {
     return {x.clone(), at::ones(x.sizes(), at::TensorOptions(c10::kCPU).dtype(c10::kBool))};
   }
   const double p = call.number("p");
+  TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", 1 - p);
   RandomState state = call.state;
   const at::Tensor mask = random_chance(state, 1 - p, x.sizes());
   at::Tensor kept = mask.to(at::toOpMathType(x.scalar_type()));

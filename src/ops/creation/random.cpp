@@ -310,6 +310,7 @@ Values native_dropout(Emit& e, const Call& c) {
   if (c.has("train") && !c.boolean("train")) return {x, e.ones({ElementType::kPred, x.dims()})};
   if (c.argument("p").varies) return varying_dropout(e, c);
   const double p = c.seen("p");
+  if (!(p >= 0 && p <= 1)) throw Mistake("p is outside of [0, 1]");
   Value mask = chance(e, c, 1 - p, x.dims());
   return {kept(e, x, mask, [&](const Value& y) { return scaled(e, y, p < 1 ? 1 / (1 - p) : 0, 0); }), mask};
 }
