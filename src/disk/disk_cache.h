@@ -1,13 +1,4 @@
 // Bytes kept on disk for later processes: executables, which take seconds to compile and little to load.
-//
-// One folder has one file for each entry, named by the entry's key. An entry is code that the plugin will run, so only
-// files that this user alone can have written are read: folder and entry belong to the user, and nobody else may write
-// to them. An entry is written to a temporary file and renamed, so that any number of processes may share the folder.
-// It contains its key and a checksum. A problem with the folder or an entry costs a compile and a warning that names
-// the path and the cure; it never throws. The folder's size is bounded: the least recently used entries are removed
-// first. Thread-safe.
-//
-// Warnings of this room: a problem with the folder or an entry never ends a run.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +6,15 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <string_view>
 
 namespace tpjrt::disk {
 
+// One folder has one file for each entry, named by the entry's key. An entry is code that the plugin will run, so only
+// files that this user alone can have written are read: folder and entry belong to the user, and nobody else may write
+// to them. An entry is written to a temporary file and renamed, so that any number of processes may share the folder.
+// It contains its key and a checksum. A problem with the folder or an entry costs a compile and a warning that names
+// the path and the cure; it never throws. The folder's size is bounded: the least recently used entries are removed
+// first. Thread-safe.
 class DiskCache {
  public:
   struct Settings {
@@ -56,7 +52,8 @@ class DiskCache {
   uint64_t folder_bytes_ = 0;  // under lock_; this process's estimate
 };
 
-// Reports warnings to the user. By default they go to standard error. May be called from any thread.
+// Warnings of this room, because a problem with the folder or an entry never ends a run. By default they go to standard
+// error. May be called from any thread.
 using Warning = void (*)(const std::string& message);
 void install_warning(Warning warning);
 void warn_of(const std::string& message);
@@ -66,10 +63,5 @@ void warn(const auto&... parts) {
   (text << ... << parts);
   warn_of(text.str());
 }
-
-// SHA-1, for keys and checksums of data that only this user writes.
-
-// Returns 40 hexadecimal digits: an entry's key, or the checksum of its content.
-std::string digest(std::string_view bytes);
 
 }  // namespace tpjrt::disk

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "disk/disk_cache.h"
+#include "disk/sha1.h"
 #include "hlo/builder.h"
 #include "pjrt/executable.h"
 

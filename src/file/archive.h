@@ -1,9 +1,4 @@
-// A zip archive whose members are stored, not compressed, so they are read where they are mapped.
-//
-// Opening checks everything except the members' contents, each of which is checked against its checksum when it is
-// first read. Immutable otherwise; may be used from any thread.
-//
-// CRC-32, as zip archives use it.
+// Zip archives whose members are stored, not compressed, so they are read where they are mapped.
 #pragma once
 
 #include <atomic>
@@ -18,6 +13,8 @@
 
 namespace tpjrt::file {
 
+// Opening checks everything except the members' contents, each of which is checked against its checksum when it is
+// first read. Immutable otherwise; may be used from any thread.
 class Archive {
  public:
   // Throws Error, which names the file.
@@ -47,7 +44,5 @@ class Archive {
   std::string path_;
   std::map<std::string, Member, std::less<>> members_;
 };
-
-uint32_t crc32(Bytes bytes);
 
 }  // namespace tpjrt::file

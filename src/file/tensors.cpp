@@ -14,6 +14,8 @@ namespace tpjrt::file {
 
 namespace {
 
+constexpr size_t kLine = 64;  // bytes of a cache line
+
 struct Row {
   DType dtype;
   size_t width;
@@ -69,12 +71,6 @@ size_t width(DType dtype) { return tpjrt::file::row(dtype).width; }
 }  // namespace torch_pjrt
 
 namespace tpjrt::file {
-
-namespace {
-
-constexpr size_t kLine = 64;
-
-}  // namespace
 
 std::optional<size_t> size_of(DType dtype, const std::vector<int64_t>& shape) {
   size_t size = torch_pjrt::width(dtype);

@@ -1,5 +1,5 @@
-// The lazy graph: construction, components, and destruction without recursion. Depth-first search without recursion,
-// because a graph may be deep. Selects values to run among all pending slots.
+// The lazy graph: construction, components, and destruction and search without recursion, because a graph may be deep.
+// Selects values to run among all pending slots.
 #include "graph/node.h"
 
 #include <pthread.h>
@@ -10,6 +10,40 @@
 #include <vector>
 
 namespace tpjrt::graph {
+
+namespace {
+
+uint64_t newest = 1;  // guarded by graph_lock(); 0 is before all nodes (kEver)
+
+Component* root_of(const Value& value) { return Component::root(value.node->component.get()); }
+
+// Counts pending nodes that were recorded after `since`: those that one value needs and the bytes that they read, until
+// either is enough.
+class NewWork {
+ public:
+  NewWork(uint64_t since, const Least& enough) : since_(since), enough_(enough) {}
+
+  bool is_new(const Node& node) const { return !node.is_leaf() && node.leaves.empty() && node.id > since_; }
+  bool is_enough() const { return nodes_.size() >= enough_.nodes || nbytes_ >= enough_.nbytes; }
+  void look_at(const Node& node) {
+    nodes_.assign(1, &node);
+    for (size_t i = 0; i < nodes_.size() && !is_enough(); ++i) {
+      for (const Value& operand : nodes_[i]->operands) {
+        const Node* one = operand.node.get();
+        if (is_new(*one) && std::find(nodes_.begin(), nodes_.end(), one) == nodes_.end()) nodes_.push_back(one);
+        if (one->is_leaf()) nbytes_ += one->leaf_type->nbytes();
+      }
+    }
+  }
+
+ private:
+  uint64_t since_;
+  const Least& enough_;
+  c10::SmallVector<const Node*, 16> nodes_;
+  size_t nbytes_ = 0;
+};
+
+}  // namespace
 
 std::mutex& graph_lock() {
   // Outlives static destructors, because tensors may be freed at interpreter exit. Forks wait for it, so that a child
@@ -125,10 +159,6 @@ const Value& settle(Value& value) {
   return value;
 }
 
-namespace {
-uint64_t newest = 1;  // guarded by graph_lock(); 0 is before all nodes (kEver)
-}  // namespace
-
 uint64_t newest_id() { return newest; }
 
 NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
@@ -185,38 +215,6 @@ std::vector<const Node*> topological_order(const std::vector<Value>& results) {
   }
   return order;
 }
-
-namespace {
-
-Component* root_of(const Value& value) { return Component::root(value.node->component.get()); }
-
-// Counts pending nodes that were recorded after `since`: those that one value needs and the bytes that they read, until
-// either is enough.
-class NewWork {
- public:
-  NewWork(uint64_t since, const Least& enough) : since_(since), enough_(enough) {}
-
-  bool is_new(const Node& node) const { return !node.is_leaf() && node.leaves.empty() && node.id > since_; }
-  bool is_enough() const { return nodes_.size() >= enough_.nodes || nbytes_ >= enough_.nbytes; }
-  void look_at(const Node& node) {
-    nodes_.assign(1, &node);
-    for (size_t i = 0; i < nodes_.size() && !is_enough(); ++i) {
-      for (const Value& operand : nodes_[i]->operands) {
-        const Node* one = operand.node.get();
-        if (is_new(*one) && std::find(nodes_.begin(), nodes_.end(), one) == nodes_.end()) nodes_.push_back(one);
-        if (one->is_leaf()) nbytes_ += one->leaf_type->nbytes();
-      }
-    }
-  }
-
- private:
-  uint64_t since_;
-  const Least& enough_;
-  c10::SmallVector<const Node*, 16> nodes_;
-  size_t nbytes_ = 0;
-};
-
-}  // namespace
 
 std::vector<Value> pending(uint64_t since, const Least& least) {
   std::vector<Value> values;

@@ -4,16 +4,8 @@
 // mutable place where a storage keeps its value. A node is *pending* until the engine has run it. Then each result that
 // a slot held has a *leaf*: a node without a signature that owns device data.
 //
-// Note [Components]: pending nodes that share an ancestor or a descendant form a component (union-find). Each component
-// lists the storage slots that hold one of its values. A sync runs whole components, so no value has to be computed
-// twice, and nothing outside of them is touched.
-//
 // Threads: graph_lock() guards every change of a slot, a component or a node's `leaves`. A node's signature, operands
 // and numbers never change while it is pending. The engine's lock guards `mark` and `local`.
-//
-// Topological order of a graph's nodes.
-//
-// Selects recorded work that should start although nobody reads it.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -23,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "graph/scalar_value.h"
@@ -70,6 +61,9 @@ struct Link {
   }
 };
 
+// Note [Components]: pending nodes that share an ancestor or a descendant form a component (union-find). Each component
+// lists the storage slots that hold one of its values. A sync runs whole components, so no value has to be computed
+// twice, and nothing outside of them is touched.
 class Component final : public c10::intrusive_ptr_target {
  public:
   Link slots;                            // sentinel of the ring; used by the root only
@@ -130,7 +124,7 @@ class StorageSlot : public Link {
   // The leaf in this slot before its pending value, which an in-place update may overwrite. Compared, never
   // dereferenced.
   const Node* previous_leaf() const { return previous_leaf_; }
-  // Calls f with each pending value until it returns false. Call it under graph_lock(). See graph/node.h.
+  // Calls f with each pending value until it returns false. Call it under graph_lock(). See pending().
   template <class F>
   static void for_each_pending(F&& f) {
     for (const Link* link = all().next; link != &all(); link = link->next) {
@@ -171,6 +165,8 @@ inline bool Value::is_leaf() const { return node && node->is_leaf(); }
 // does this and more in one pass.
 std::vector<const Node*> topological_order(const std::vector<Value>& results);
 
+// Recorded work that should start although nobody reads it.
+
 // The least amount of work that is worth a program of its own.
 struct Least {
   size_t nodes = 0;
@@ -185,18 +181,5 @@ inline constexpr uint64_t kEver = 0;  // `since`: before all nodes
 // that work is too little: no tensor needs enough such nodes, and together they read too few bytes.
 std::vector<Value> pending(uint64_t since, const Least& least);
 bool any_pending();
-
-// The graph as readable text, one node a line.
-
-// Prints the graph of these values, which the caller keeps alive:
-//   %0 = f32[2, 3] leaf
-//   %1 = f32[3, 2] pjrt::view(base=%0, sizes=[3, 2], strides=[1, 3], offset=0)
-//   return %1
-std::string print(const std::vector<Value>& results);
-// Returns the shortest text that parses to the same scalar: "0.1", "2.0", "3".
-std::string to_string(const ScalarValue& number);
-
-// Throws std::logic_error with the printed graph if a node's operands, types or numbers don't fit its signature.
-void check(const std::vector<Value>& results);
 
 }  // namespace tpjrt::graph

@@ -1,9 +1,8 @@
-// Prints and checks graphs.
-#include "graph/node.h"
+// Prints graphs.
+#include "graph/print.h"
 
 #include <charconv>
 #include <sstream>
-#include <stdexcept>
 #include <unordered_map>
 
 namespace tpjrt::graph {
@@ -99,27 +98,5 @@ std::string to_string(const ScalarValue& number) {
 }
 
 std::string print(const std::vector<Value>& results) { return Printer().print(results); }
-
-void check(const std::vector<Value>& results) {
-  const auto wrong = [&](const Node& node, const std::string& what) {
-    throw std::logic_error("malformed graph: " + node.signature->name + " " + what + "\n" + print(results));
-  };
-  for (const Node* node : topological_order(results)) {
-    if (node->is_leaf()) continue;
-    const Signature& signature = *node->signature;
-    if (node->operands.size() != signature.operands.size()) wrong(*node, "has another number of operands");
-    if (node->scalars.size() != signature.scalars) wrong(*node, "has another number of numbers");
-    for (size_t i = 0; i < node->operands.size(); ++i) {
-      const Value& operand = node->operands[i];
-      if (!operand || !operand.type()) wrong(*node, "reads nothing as operand " + std::to_string(i));
-      if (operand.node->id >= node->id) wrong(*node, "reads a later node");
-      if (operand.type()->dtype != signature.operands[i]->dtype ||
-          operand.type()->sizes != signature.operands[i]->sizes) {
-        wrong(*node, "has an operand " + std::to_string(i) + " of type " + to_string(*operand.type()) + ", expected " +
-                         to_string(*signature.operands[i]));
-      }
-    }
-  }
-}
 
 }  // namespace tpjrt::graph

@@ -1,9 +1,4 @@
 // The call of a node: an operator with its attributes, operand types and result types, but no values.
-//
-// The recorder interns signatures: a distinct call has one address for the life of the process. Two nodes do the same
-// computation if their signatures are the same pointer, their operands are the same, and their scalars are equal.
-//
-// The precision of float32 products: PyTorch's settings, on devices that have a choice.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,56 +7,19 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "graph/composites.h"
 #include "graph/type.h"
-
-namespace tpjrt::kernels {
-class Table;
-}
 
 namespace tpjrt::graph {
 
-// Requested composites: calls that keep their meaning in a program's text.
-//
-// A composite's name is its op's, "aten.gelu.default", or the user's name of a group of calls, "my.op". The composites
-// that are requested when a call is recorded become part of its signature, and so of its graph's fingerprint. Programs
-// with and without composites therefore differ in their fingerprints.
-
-// Interned: equal sets have one address for the life of the process.
-struct Composites {
-  bool all = false;
-  bool by_default = false;                     // `names` are those that kernels can claim, and the text keeps none
-  std::set<std::string> names;                 // ignored if `all`
-  std::map<std::string, std::string> renamed;  // names for a consumer of the text
-  const kernels::Table* kernels = nullptr;     // kernels that may replace them (src/kernels); null: none
-  // Returns true if the set has this name, or the name that it is the backward of.
-  bool contains(std::string name) const;
-  // Returns true if it stays in the text when no kernel replaces it.
-  bool stays(const std::string& name) const { return !by_default && contains(name); }
-  auto operator<=>(const Composites&) const = default;
-};
-using CompositesPtr = const Composites*;  // null: none
-
-// Returns null for an empty set.
-CompositesPtr intern(const Composites& composites);
-std::string composite_name(std::string_view op);  // "aten.gelu.default" of "aten::gelu"
-// Turns "my.op.backward" into "my.op". Returns false, and changes nothing, if the name is no backward's.
-bool to_forward(std::string& name);
-
-// The composites that are requested now, in the whole process.
-inline std::atomic<CompositesPtr>& asked_composites() {
-  static constinit std::atomic<CompositesPtr> asked{nullptr};
-  return asked;
-}
-
-// XLA's names. On a GPU the latter two are TF32; on a TPU they are three passes in bfloat16, and one.
+// The precision of float32 products, by XLA's names. It is PyTorch's setting, on devices that have a choice. On a GPU
+// the latter two are TF32; on a TPU they are three passes in bfloat16, and one.
 enum class Precision : uint8_t { kHighest, kHigh, kDefault };
 
 struct Precisions {
@@ -102,6 +60,8 @@ struct Parameter {
   uint32_t first = 0, count = 0;
 };
 
+// The recorder interns signatures: a distinct call has one address for the life of the process. Two nodes do the same
+// computation if their signatures are the same pointer, their operands are the same, and their scalars are equal.
 struct Signature {
   std::string name;                       // "aten::add.Tensor", "pjrt::view"
   std::optional<c10::OperatorHandle> op;  // none for this project's own nodes ("pjrt::…")
@@ -116,7 +76,7 @@ struct Signature {
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
   // Counts consecutive intervals between reads that began with this call and were short (Note [Eager fast path],
-  // device/start/eager.h). Guarded by graph_lock(). Valid if `intervals_of` is the number of the current
+  // device/start/eager_fast_path.h). Guarded by graph_lock(). Valid if `intervals_of` is the number of the current
   // policy.
   mutable uint8_t short_intervals = 0;
   mutable uint32_t intervals_of = 0;
@@ -145,16 +105,7 @@ struct Signature {
 
 using SignaturePtr = const Signature*;
 
-// Note [World]: after init_process_group("pjrt", world_size=N) in one process, a tensor on "pjrt:0" is the local tensor
-// of all N ranks: one type, N values. Every program runs on all devices at once, with a replica for each rank, and
-// collectives are ops of the graph. 1: an ordinary device. One value for the whole process, set before its client is
-// started and then constant.
-inline std::atomic<size_t>& world_size() {
-  static constinit std::atomic<size_t> size{1};
-  return size;
-}
-
-inline bool in_world() { return world_size().load(std::memory_order_relaxed) > 1; }
+// The ops of a world (Note [World], graph/world.h).
 
 // Returns the name after "pjrt_world::" of this project's world ops (device/collectives/collectives.cpp); nothing for
 // other ops.

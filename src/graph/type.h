@@ -1,8 +1,4 @@
 // The type of a value in the graph: dtype, sizes and strides of a dense torch tensor.
-//
-// Types are interned: a distinct type has one address for the life of the process, so types are compared by pointer.
-//
-// Views that are boxes: results of slices with step 1 and selects of a tensor's dimensions.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -30,6 +26,7 @@ struct TensorType {
   Sizes memory_order() const;
 };
 
+// Types are interned: a distinct type has one address for the life of the process, so types are compared by pointer.
 using TypePtr = const TensorType*;
 
 // Thread-safe. The pointer is valid forever.
@@ -41,7 +38,8 @@ TypePtr dense(TypePtr type);
 // Returns "f32[2, 3]", with strides if it is not row-major: "f32[2, 3]{1, 2}".
 std::string to_string(const TensorType& type);
 
-// By the dimensions of the dense base tensor.
+// A view that is a box: the result of slices with step 1 and selects of a tensor's dimensions. By the dimensions of the
+// dense base tensor.
 struct Box {
   Sizes starts, extents;
   Sizes axes;  // the view's dimension along it, or -1: a single element is taken

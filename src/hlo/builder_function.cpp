@@ -1,9 +1,7 @@
-// Private functions: calls and composites; and the removal of unneeded ops. Control flow, random numbers, custom calls,
-// barriers.
+// Private functions: calls and composites; and the removal of unneeded ops.
 #include <cstdio>
 
 #include "hlo/builder_text.h"
-#include "hlo/type.h"
 
 namespace tpjrt::hlo {
 
@@ -25,28 +23,6 @@ std::string dictionary(const std::map<std::string, std::string>& attributes) {
 }
 
 }  // namespace
-
-std::string attribute(bool value) { return value ? "true" : "false"; }
-std::string attribute(int64_t value) { return cat(value, " : i64"); }
-std::string attribute(double value) { return float_text(value, ElementType::kF64) + " : f64"; }
-std::string attribute(std::string_view value) { return quoted(value); }
-std::string attribute(const Dims& values) { return array(values); }
-std::string attribute(const std::vector<bool>& values) { return array(values); }
-
-std::string attribute(const std::vector<double>& values) {
-  std::string text;
-  for (const double value : values) text += (text.empty() ? ": " : ", ") + float_text(value, ElementType::kF64);
-  return "array<f64" + text + ">";
-}
-
-std::string attribute(const std::vector<std::string>& values) {
-  std::string text;
-  for (const std::string& value : values) text += (text.empty() ? "" : ", ") + quoted(value);
-  return "[" + text + "]";
-}
-std::string longer(const std::string& list, const std::vector<std::string>& values) {
-  return list.substr(0, list.size() - 1) + ", " + attribute(values).substr(1);
-}
 
 void Builder::Impl::prune(size_t begin, const Values& needed) {
   if (!writes) return;
@@ -163,56 +139,5 @@ Values Builder::composite(std::string_view name, const std::map<std::string, std
 }
 
 void Builder::set_composites_as_calls() { impl_->composites_as_calls = true; }
-
-Values Builder::while_loop(const Values& initial, const Region& condition, const Region& body) {
-  const std::vector<Type> carried = types_of(initial);
-  std::string uses = impl_->uses("while", initial);
-  std::string first = impl_->region("while", carried, condition, std::vector<Type>{{ElementType::kPred, {}}});
-  std::string second = impl_->region("while", carried, body, carried);
-  return impl_->emit(carried, "\"stablehlo.while\"(", uses, ") (", first, ", ", second,
-                     ") : ", arrow(initial, carried));
-}
-
-Values Builder::if_else(const Value& predicate, const Region& on_true, const Region& on_false) {
-  check(predicate.type == Type{ElementType::kPred, {}}, "if", "predicate of type ", predicate.type);
-  std::vector<Type> results;
-  std::string use = impl_->use("if", predicate);
-  std::string first = impl_->region("if", {}, on_true, [&](const Values& values) { results = types_of(values); });
-  std::string second = impl_->region("if", {}, on_false, results);
-  return impl_->emit(results, "\"stablehlo.if\"(", use, ") (", first, ", ", second,
-                     ") : ", arrow({&predicate.type}, results));
-}
-
-std::pair<Value, Value> Builder::rng_bit_generator(std::string_view algorithm, const Value& state, const Type& type) {
-  check(state.element() == ElementType::kU64 && state.rank() == 1, "rng_bit_generator", "state of type ", state.type);
-  check(is_integer(type.element), "rng_bit_generator", "gives integers, not ", type);
-  Values results =
-      impl_->emit({state.type, type}, "stablehlo.rng_bit_generator ", impl_->use("rng_bit_generator", state),
-                  ", algorithm = ", algorithm, " : ", arrow({&state.type}, {state.type, type}));
-  return {results[0], results[1]};
-}
-
-Values Builder::custom_call(std::string_view target, const Values& operands, const std::vector<Type>& results,
-                            const std::map<std::string, std::string>& attributes) {
-  std::string dictionary;
-  for (const auto& [key, value] : attributes) dictionary += cat(dictionary.empty() ? "" : ", ", key, " = ", value);
-  if (!dictionary.empty()) dictionary = " {" + dictionary + "}";
-  return impl_->emit(results, "stablehlo.custom_call @", quoted(target), "(", impl_->uses("custom_call", operands), ")",
-                     dictionary, " : ", arrow(operands, results));
-}
-
-Values Builder::optimization_barrier(const Values& xs) {
-  if (xs.empty()) return {};
-  return impl_->emit(types_of(xs), "stablehlo.optimization_barrier ", impl_->uses("optimization_barrier", xs), " : ",
-                     types(xs));
-}
-
-Values Builder::call(const std::string& name, const std::string& functions, const Values& operands,
-                     const std::vector<Type>& results) {
-  check(!results.empty(), "func.call", name, " gives nothing");
-  impl_->functions.try_emplace(name, functions);
-  return impl_->emit(results, "func.call @", quoted(name), "(", impl_->uses("func.call", operands),
-                     ") : ", arrow(operands, results));
-}
 
 }  // namespace tpjrt::hlo

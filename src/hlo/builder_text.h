@@ -1,6 +1,4 @@
-// The text that a Builder writes, and the StableHLO syntax that its ops share. Private to src/hlo.
-//
-// The statements of a block's text, as a Builder writes it.
+// How a Builder writes its text: the StableHLO syntax that its ops share, and its state. Private to src/hlo.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +30,8 @@ void each_name(std::string_view text, F&& each) {
   }
 }
 
-// Returns the statements of a block. Lines of their regions are indented deeper, or begin with a closing bracket.
+// Returns the statements of a block's text, as a Builder writes it. Lines of their regions are indented deeper, or
+// begin with a closing bracket.
 std::vector<std::string_view> statements(std::string_view text, size_t indent);
 // Returns "%0" for "%0 = …" and "%0:2 = …"; empty for a return.
 std::string_view defined_name(std::string_view statement);

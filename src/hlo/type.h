@@ -1,9 +1,4 @@
-// StableHLO tensor types: an element type and static dimensions.
-//
-// Plain values, copied freely and independent of torch and PJRT. Names and spellings are those of the StableHLO
-// specification ("Types"): "f32", "i64", "ui8", "i1", "complex<f32>", "f8E4M3FN".
-//
-// Attribute values in MLIR syntax.
+// StableHLO tensor types (an element type and static dimensions), and attribute values in MLIR syntax.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +9,9 @@
 #include <vector>
 
 namespace tpjrt::hlo {
+
+// Types are plain values, copied freely and independent of torch and PJRT. Names and spellings are those of the
+// StableHLO specification ("Types"): "f32", "i64", "ui8", "i1", "complex<f32>", "f8E4M3FN".
 
 enum class ElementType : uint8_t {
   kPred,
@@ -86,6 +84,7 @@ struct Type {
 // "tensor<4x4xf32>"
 std::string to_string(const Type& type);
 
+// Attribute values in MLIR syntax.
 std::string attribute(bool value);              // "true"
 std::string attribute(int64_t value);           // "1 : i64"
 std::string attribute(double value);            // "1.0e-05 : f64"; nan and infinities as bits

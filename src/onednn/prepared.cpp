@@ -1,5 +1,5 @@
-// A cache of prepared calls by form, which drops the least recently used. Runs a call, and words the errors where
-// oneDNN refuses it.
+// The cache of prepared calls by form, which drops the least recently used; and the run of a call, with the words for
+// what oneDNN refuses.
 #include "onednn/prepared.h"
 
 #include <algorithm>

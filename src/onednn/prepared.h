@@ -1,11 +1,4 @@
-// Calls that are ready to run: oneDNN's primitive, and the weight in the primitive's layout.
-//
-// Note [Weights by content]: a handler is passed no versions, and memory that held one model's weights may hold
-// another's later. A weight is therefore identified by the digest in the program (SHA-256, taken when it was frozen),
-// never by its address; equal digests mean equal content. It is reordered to oneDNN's layout when it is first seen,
-// and kept, up to kMostBytes in all. Calls of other sizes share it if the layout is the same.
-//
-// The operands of a handler's call, and how it is run.
+// Calls that are ready to run: the operands of a handler's call, and oneDNN's primitive with the weight in its layout.
 #pragma once
 
 #include <xla/ffi/api/ffi.h>
@@ -32,6 +25,12 @@ struct Form {
   auto operator<=>(const Form&) const = default;
 };
 
+// A call that is ready to run: oneDNN's primitive, and the weight in the primitive's layout.
+//
+// Note [Weights by content]: a handler is passed no versions, and memory that held one model's weights may hold
+// another's later. A weight is therefore identified by the digest in the program (SHA-256, taken when it was frozen),
+// never by its address; equal digests mean equal content. It is reordered to oneDNN's layout when it is first seen,
+// and kept, up to kMostBytes in all. Calls of other sizes share it if the layout is the same.
 struct Prepared {
   dnnl::primitive run;
   dnnl::memory::desc source, bias, result, scratch;  // empty for operands that don't exist
@@ -48,7 +47,7 @@ std::shared_ptr<const Prepared> prepared(const Form& form, const void* weight, P
 
 namespace ffi = xla::ffi;
 
-// Operands: the source, the weight, and optionally a bias and an addend.
+// The operands of a handler's call, and how it is run: the source, the weight, and optionally a bias and an addend.
 struct Call {
   std::vector<ffi::AnyBuffer> operands;
   ffi::AnyBuffer result;

@@ -1,7 +1,4 @@
-// frozen.convolution: a convolution, an addition to its result, and relu or relu6, as specified in
-// python/torch_pjrt/files/freezing.py. Images have the NHWC layout.
-//
-// frozen.product: rows times a matrix, plus an optional bias, as specified in python/torch_pjrt/files/freezing.py.
+// The handlers frozen.convolution and frozen.product, as specified in python/torch_pjrt/files/freezing.py.
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -100,16 +97,6 @@ void convolve(const Call& call, const ffi::Dictionary& attributes) {
   }
 }
 
-}  // namespace
-
-}  // namespace tpjrt::onednn
-
-TPJRT_ONEDNN_HANDLER(torch_pjrt_frozen_convolution, convolve);
-
-namespace tpjrt::onednn {
-
-namespace {
-
 Prepared make_product(const Form& form) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads may run one primitive concurrently
@@ -145,4 +132,8 @@ void multiply(const Call& call, const ffi::Dictionary& attributes) {
 
 }  // namespace tpjrt::onednn
 
+// A convolution, an addition to its result, and relu or relu6. Images have the NHWC layout.
+TPJRT_ONEDNN_HANDLER(torch_pjrt_frozen_convolution, convolve);
+
+// Rows times a matrix, plus an optional bias.
 TPJRT_ONEDNN_HANDLER(torch_pjrt_frozen_product, multiply);

@@ -1,19 +1,4 @@
-// An array in a device's memory.
-//
-// A Buffer owns its PJRT_Buffer and keeps the client alive. Client::buffer_from_host and Executable::execute make it.
-// It is shared by shared_ptr and thread-safe. Its data may not be computed yet: await() waits. A Buffer that was
-// donated to an execution is deleted: only is_deleted(), its type and its destructor remain usable.
-//
-// Note [World]: if one process has a world of devices (torch.distributed's ranks), an array is the first device's
-// Buffer, which owns the Buffers of the others: of one type, with values of their own. Its functions answer for the
-// first device, except await(), which waits for all, and the counters.
-//
-// A Buffer over host memory (Client::buffer_over_host) is registered with the runtime when handle() is first called.
-// Memory that no program takes costs nothing but its count.
-//
-// The use of a device's memory: the bytes of this room's buffers, and the plugin's statistics.
-//
-// The host memory that this process may use.
+// Arrays in a device's memory, and their types.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -22,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,6 +49,16 @@ class RowMajorLayout {
   PJRT_Buffer_MemoryLayout layout_{};
 };
 
+// An array. A Buffer owns its PJRT_Buffer and keeps the client alive. Client::buffer_from_host and Executable::execute
+// make it. It is shared by shared_ptr and thread-safe. Its data may not be computed yet: await() waits. A Buffer that
+// was donated to an execution is deleted: only is_deleted(), its type and its destructor remain usable.
+//
+// In a process with a world of devices (Note [World], graph/world.h), an array is the first device's Buffer, which owns
+// the Buffers of the others: of one type, with values of their own. Its functions answer for the first device, except
+// await(), which waits for all, and the counters.
+//
+// A Buffer over host memory (Client::buffer_over_host) is registered with the runtime when handle() is first called.
+// Memory that no program takes costs nothing but its count.
 class Buffer {
  public:
   // Takes ownership of `handle`, a buffer of `client` on its device number `device_index`.
@@ -140,48 +134,5 @@ class Buffer {
   mutable std::atomic<const void*> data_{nullptr};  // host_pointer(), once asked for
   mutable std::function<void()> release_;           // of the memory, until the runtime has it
 };
-
-// Bytes and number of the buffers on one device, as dense arrays. Temporaries of running programs and the plugin's
-// rounding are not included. Thread-safe; fields are not read at one moment.
-class MemoryUse {
- public:
-  void add(size_t bytes) noexcept {
-    const auto size = static_cast<int64_t>(bytes);
-    allocations_.fetch_add(1, std::memory_order_relaxed);
-    allocated_.fetch_add(size, std::memory_order_relaxed);
-    const int64_t now = current_.fetch_add(size, std::memory_order_relaxed) + size;
-    int64_t peak = peak_.load(std::memory_order_relaxed);
-    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-    }
-  }
-  void remove(size_t bytes) noexcept {
-    frees_.fetch_add(1, std::memory_order_relaxed);
-    current_.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  }
-
-  int64_t current_bytes() const { return current_; }
-  int64_t peak_bytes() const { return peak_; }
-  // Totals since the start: all bytes ever added, and the numbers of calls of add and remove.
-  int64_t allocated_bytes() const { return allocated_; }
-  int64_t allocations() const { return allocations_; }
-  int64_t frees() const { return frees_; }
-  void reset_peak() { peak_ = current_.load(); }
-
- private:
-  std::atomic<int64_t> current_{0}, peak_{0}, allocated_{0}, allocations_{0}, frees_{0};
-};
-
-// Returns the plugin's statistics, named like the fields of PJRT_Device_MemoryStats ("bytes_in_use", "bytes_limit");
-// empty if it has none, like the CPU plugin.
-std::map<std::string, int64_t> device_memory_stats(const Api& api, PJRT_Device* device);
-
-struct HostMemory {
-  size_t available = 0;  // bytes that could be allocated now without swapping
-  size_t total = 0;      // bytes in all
-};
-
-// Returns the machine's memory, or what the process's control groups leave of it (a container's limit). `root` replaces
-// "/" in the paths of system files.
-HostMemory host_memory(const std::string& root = "");
 
 }  // namespace tpjrt::pjrt

@@ -1,11 +1,4 @@
 // A client: one plugin's devices, on which it creates buffers and executables.
-//
-// Everything that a client creates keeps it alive. Its owner should leak it, because runtimes have threads and plugins'
-// globals may be gone while the process exits. Thread-safe.
-//
-// The properties of a client's device.
-//
-// A plain record, filled once when the client is created. `handle` belongs to the client and lives as long as it.
 #pragma once
 
 #include <atomic>
@@ -27,25 +20,13 @@
 #include "pjrt/buffer.h"
 #include "pjrt/executable.h"
 #include "pjrt/key_values.h"
+#include "pjrt/memory.h"
+#include "pjrt/stream.h"
 
 namespace tpjrt::pjrt {
 
-// Orders a plugin's work and work on other streams of the same platform, such as CUDA's, through PJRT's stream
-// extension. It is experimental, not part of pjrt_c_api.h, and optional.
-
-class Buffer;
-class Client;
-
-using StreamHandle = intptr_t;  // the platform's own, such as a cudaStream_t
-
-// Returns a stream of the plugin: a buffer that Client::view_of_device_memory creates on it is ready once the work
-// queued on it before is done. The plugin has a few for each device and returns them in turn. Nothing: it has none.
-std::optional<StreamHandle> plugin_stream(const Client& client, size_t device_index);
-
-// Makes later work on `stream` run after the buffer is computed. May block until that computation is queued itself.
-// Throws its failure, if known. Returns false, without effect, if the plugin can't do this.
-bool wait_on_stream(const Buffer& buffer, StreamHandle stream);
-
+// The properties of a device, queried once when its client is created. `handle` belongs to the client and lives as long
+// as it.
 struct Device {
   PJRT_Device* handle = nullptr;
   int id = 0;                  // unique among all devices of the platform, including other hosts'
@@ -68,13 +49,15 @@ enum class HostBufferSemantics {
   kZeroCopyMutable,    // aliased; an execution that the buffer is donated to writes its result there
 };
 
+// Everything that a client creates keeps it alive. Its owner should leak it, because runtimes have threads and plugins'
+// globals may be gone while the process exits. Thread-safe.
 class Client : public std::enable_shared_from_this<Client> {
  public:
   // Creates a client. `options` are the plugin's own, such as {"memory_fraction", 0.5} on a GPU and
   // {"cpu_device_count", 1} (an int64_t) on the CPU, which has 4 devices otherwise. Plugins ignore an unknown one or
   // throw Error.
   // With `replicas` above 1 every program runs on as many devices, and host data is copied to each (Note [World],
-  // graph/signature.h).
+  // graph/world.h).
   static std::shared_ptr<Client> create(const Api& api, const Options& options = {}, size_t replicas = 1);
   // Creates one process's part of a client of several processes, with one device each. Waits for the others, up to the
   // plugin's time limit. Also throws Error if this process would have several devices.
@@ -100,8 +83,8 @@ class Client : public std::enable_shared_from_this<Client> {
   std::map<std::string, int64_t> memory_stats(size_t device_index) const;
   // Returns true if device memory is the host's. Buffers then have a host_pointer().
   bool is_host_memory() const { return is_host_memory_; }
-  // Returns true if programs and the host's kernels use the same memory: zero-copy doesn't copy. Replicas have values of
-  // their own.
+  // Returns true if programs and the host's kernels use the same memory: zero-copy doesn't copy. Replicas have values
+  // of their own.
   bool shares_memory() const { return is_host_memory_ && replicas_ == 1; }
   size_t replicas() const { return replicas_; }
 

@@ -1,5 +1,4 @@
-// Executables: their results, running them, and storing them. CompileOptionsProto by hand. Field numbers are those of
-// xla/pjrt/proto/compile_options.proto and xla/xla_data.proto.
+// Executables: their results, running them, and storing them; and their options as a protobuf message.
 #include "pjrt/executable.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "pjrt/api/event.h"
 #include "pjrt/client.h"
+#include "pjrt/hlo_text.h"
 
 namespace tpjrt::pjrt {
 
@@ -68,6 +68,23 @@ class Few {
   T* data_;
 };
 
+// Validates an argument of one replica: it must be ready and on the replica's device. A plugin aborts the process
+// otherwise.
+void check_replica(const Buffer& buffer, size_t argument, size_t device_index) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, "PJRT_LoadedExecutable_Execute",
+                "argument " + std::to_string(argument) + " of the program on device " + std::to_string(device_index) +
+                    " " + what);
+  };
+  if (buffer.device_index() != device_index) refuse("is on device " + std::to_string(buffer.device_index()));
+  if (buffer.is_deleted()) refuse("was given to an earlier program, which wrote over it");
+}
+
+uint32_t new_launch_id() {
+  static std::atomic<uint32_t> launches{0};
+  return ++launches & 0x7fffffff;
+}
+
 }  // namespace
 
 Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle,
@@ -95,27 +112,6 @@ Executable::~Executable() {
 }
 
 const Api& Executable::api() const { return client_->api(); }
-
-namespace {
-
-// Validates an argument of one replica: it must be ready and on the replica's device. A plugin aborts the process
-// otherwise.
-void check_replica(const Buffer& buffer, size_t argument, size_t device_index) {
-  const auto refuse = [&](const std::string& what) {
-    throw Error(ErrorCode::kInvalidArgument, "PJRT_LoadedExecutable_Execute",
-                "argument " + std::to_string(argument) + " of the program on device " + std::to_string(device_index) +
-                    " " + what);
-  };
-  if (buffer.device_index() != device_index) refuse("is on device " + std::to_string(buffer.device_index()));
-  if (buffer.is_deleted()) refuse("was given to an earlier program, which wrote over it");
-}
-
-uint32_t new_launch_id() {
-  static std::atomic<uint32_t> launches{0};
-  return ++launches & 0x7fffffff;
-}
-
-}  // namespace
 
 void Executable::execute(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
                          std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>* done) const {
@@ -230,7 +226,8 @@ std::string Executable::optimized_hlo() const {
 
 namespace {
 
-// A protobuf message under construction.
+// A protobuf message under construction. Field numbers are those of xla/pjrt/proto/compile_options.proto and
+// xla/xla_data.proto.
 class Message {
  public:
   void integer(int field, int64_t value) {

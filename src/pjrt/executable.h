@@ -1,11 +1,4 @@
-// A compiled program, loaded on one device, or on each device of a world (Note [World], pjrt/buffer.h).
-//
-// Made by Client::compile and Client::deserialize, shared by shared_ptr, keeps its client alive. Several threads may
-// use it at once.
-//
-// A minimal CompileOptionsProto of XLA, in protobuf's wire format.
-//
-// Written by hand: the message is stable, and four fields don't justify a protobuf dependency.
+// Compiled programs, and the options with which they are compiled.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +7,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -29,6 +21,8 @@ class Client;
 // Named options of a client or a program.
 using Options = std::map<std::string, std::variant<std::string, bool, int64_t, double>>;
 
+// The options of a compile. serialize() writes them as a minimal CompileOptionsProto of XLA, in protobuf's wire format,
+// by hand: the message is stable, and four fields don't justify a protobuf dependency.
 struct CompileOptions {
   int device_ordinal = 0;  // index into Client::devices()
   // Number of replicas that run at once and may communicate, one for each device starting with device_ordinal.
@@ -45,6 +39,9 @@ struct CompileOptions {
   bool operator==(const CompileOptions&) const = default;
 };
 
+// A compiled program, loaded on one device, or on each device of a world (Note [World], graph/world.h). Made by
+// Client::compile and Client::deserialize, shared by shared_ptr, keeps its client alive. Several threads may use it at
+// once.
 class Executable {
  public:
   // Takes ownership of `handle`. Use Client::compile.
@@ -105,16 +102,5 @@ class Executable {
 
 // Serializes one partition, a replica for each of the devices with these ids (Device::id), and the overrides.
 std::string serialize(const CompileOptions& options, std::span<const int> device_ids, bool spans_processes = false);
-
-// Optimized programs as readable text.
-//
-// PJRT returns an optimized program only as a serialized HloModuleProto. This prints the parts that show what XLA made
-// of a program: computations, instructions with types and operands, called computations, custom-call targets, source
-// lines. It is not XLA's own printer, and its output can't be parsed back.
-
-// Returns the text of a program. `format` comes from Executable::optimized_program. Unknown formats are returned
-// unchanged if they are text, otherwise as a note with their size. Never throws for malformed input: unreadable parts
-// are left out.
-std::string hlo_text(std::string_view program, std::string_view format);
 
 }  // namespace tpjrt::pjrt

@@ -1,6 +1,6 @@
 // A reader of protobuf's wire format and a printer of the HLO in it. Field numbers are those of xla/service/hlo.proto
 // and xla/xla_data.proto.
-#include "pjrt/executable.h"
+#include "pjrt/hlo_text.h"
 
 #include <algorithm>
 #include <array>

@@ -7,6 +7,7 @@
 
 #include "engine/lower/emit_composite.h"
 #include "engine/lower/group.h"
+#include "graph/composites.h"
 #include "graph/signature.h"
 #include "hlo/type.h"
 #include "kernels/cpu/frozen_weights.h"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "file/archive.h"
+#include "file/crc32.h"
 
 namespace torch_pjrt {
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "file/crc32.h"
 #include "written.h"
 
 namespace tpjrt::file {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "file/archive.h"
+#include "file/crc32.h"
 
 namespace tpjrt::file::test {
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/errors.h"
-#include "graph/fingerprint/walk.h"
+#include "graph/fingerprint/parts.h"
 #include "recording.h"
 
 namespace tpjrt::graph::test {

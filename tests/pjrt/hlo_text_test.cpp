@@ -1,5 +1,5 @@
 // Optimized programs as text.
-#include "pjrt/executable.h"
+#include "pjrt/hlo_text.h"
 
 #include "test_client.h"
 

@@ -1,5 +1,5 @@
 // The host memory that a process may use, from files in a folder that replaces "/".
-#include "pjrt/buffer.h"
+#include "pjrt/memory.h"
 
 #include <gtest/gtest.h>
 

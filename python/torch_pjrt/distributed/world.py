@@ -1,6 +1,6 @@
 """A world in one process: ``init_process_group("pjrt", rank=0, world_size=N)`` over the plugin's devices.
 
-``pjrt:0`` then is the world (Note [World], src/graph/signature.h). torch.distributed works as it does for processes,
+``pjrt:0`` then is the world (Note [World], src/graph/world.h). torch.distributed works as it does for processes,
 with two differences: no store is needed for a rendezvous, and a group stands for all groups of its kind.
 """
 

@@ -16,7 +16,7 @@ COMPUTE_ONLY = frozenset(
         "onnx_symbolic", "profiler", "fsdp", "torch_pjrt",
     }
 )  # fmt: skip
-# In a world in one process, collectives are ops of the graph like any other (Note [World], src/graph/signature.h).
+# In a world in one process, collectives are ops of the graph like any other (Note [World], src/graph/world.h).
 OF_WORLD = frozenset({"_c10d_functional", "_c10d_functional_autograd", "_dtensor", "pjrt_world"})
 # Dispatch keys whose kernels run for every backend, instead of the recorder.
 FOR_EVERY_BACKEND = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")

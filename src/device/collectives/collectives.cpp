@@ -17,6 +17,7 @@
 #include "device/tensor/factory.h"
 #include "device/tensor/storage.h"
 #include "graph/signature.h"
+#include "graph/world.h"
 
 namespace tpjrt::device::world {
 

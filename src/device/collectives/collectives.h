@@ -1,4 +1,4 @@
-// Collectives among the ranks of a world, recorded as ops (Note [World], graph/signature.h).
+// Collectives among the ranks of a world, recorded as ops (Note [World], graph/world.h).
 //
 // Each returns a new tensor. `groups`: the ranks that take part. All functions may be called from any thread.
 //

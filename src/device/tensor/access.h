@@ -16,6 +16,7 @@
 #include "device/tensor/storage.h"
 #include "graph/node.h"
 #include "graph/signature.h"
+#include "graph/world.h"
 
 namespace tpjrt::device {
 

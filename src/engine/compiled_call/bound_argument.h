@@ -20,6 +20,7 @@
 #include "engine/session/launch.h"
 #include "graph/fingerprint/walk.h"
 #include "pjrt/client.h"
+#include "pjrt/stream.h"
 
 namespace tpjrt::engine {
 

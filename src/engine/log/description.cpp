@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "graph/node.h"
+#include "graph/print.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -15,6 +15,7 @@
 #include "device/services/modes.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
+#include "graph/composites.h"
 #include "graph/node.h"
 #include "hlo/type.h"
 #include "kernels/table.h"

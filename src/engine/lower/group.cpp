@@ -9,6 +9,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/lower/emit_composite.h"
+#include "graph/composites.h"
 #include "graph/signature.h"
 #include "hlo/type.h"
 

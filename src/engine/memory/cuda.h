@@ -21,6 +21,7 @@
 #include <memory>
 
 #include "pjrt/client.h"
+#include "pjrt/stream.h"
 
 namespace tpjrt::engine::cuda {
 

@@ -25,6 +25,7 @@
 #include "engine/memory/device_data.h"
 #include "engine/tier/graph_keys.h"
 #include "graph/signature.h"
+#include "graph/world.h"
 
 namespace tpjrt::engine {
 

@@ -26,6 +26,7 @@
 #include "engine/memory/device_data.h"
 #include "graph/node.h"
 #include "pjrt/client.h"
+#include "pjrt/stream.h"
 
 namespace tpjrt::engine {
 

@@ -15,6 +15,7 @@
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/errors.h"
+#include "graph/fingerprint/parts.h"
 #include "graph/signature.h"
 
 namespace tpjrt::engine {

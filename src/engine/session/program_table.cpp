@@ -13,6 +13,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/session/session.h"
 #include "graph/node.h"
+#include "graph/print.h"
 #include "graph/signature.h"
 #include "hlo/builder.h"
 #include "kernels/table.h"

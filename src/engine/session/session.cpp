@@ -20,11 +20,13 @@
 #include "engine/executable/progress.h"
 #include "engine/session/key_values.h"
 #include "graph/signature.h"
+#include "graph/world.h"
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
 #include "ops/contraction/contraction.h"
 #include "pjrt/api/api.h"
 #include "pjrt/buffer.h"
+#include "pjrt/memory.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -49,7 +49,7 @@ class Session {
   static Session& instance();
 
   void install(PluginSource plugins, GilRelease gil, SignalCheck signals);
-  // Makes the first `size` devices a world (Note [World], graph/signature.h), and starts the client. Throws if the
+  // Makes the first `size` devices a world (Note [World], graph/world.h), and starts the client. Throws if the
   // client is running without a world, or if the plugin has fewer devices.
   void begin_world(size_t size);
   // Starts the client as this process's part of a client of several processes, for GPU plugins. Returns false for other

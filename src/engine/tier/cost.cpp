@@ -8,7 +8,7 @@
 
 #include "engine/lower/call_lowering.h"
 #include "engine/tier/policy.h"
-#include "pjrt/buffer.h"
+#include "pjrt/memory.h"
 
 namespace tpjrt::engine {
 namespace {

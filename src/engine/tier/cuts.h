@@ -27,6 +27,7 @@
 #include <cstdint>
 
 #include "engine/tier/graph_keys.h"
+#include "graph/fingerprint/parts.h"
 #include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {

@@ -1,4 +1,4 @@
-// Walks components: the hot half of a sync. Walks the parts of a graph.
+// Walks components: the hot half of a sync.
 #include "graph/fingerprint/walk.h"
 
 #include <algorithm>
@@ -140,6 +140,38 @@ void find_aliases(const std::vector<StorageSlot*>& held, Walk& out) {
   }
 }
 
+bool recorded_before(const Value& x, const Value& y) {
+  return x.node->id != y.node->id ? x.node->id < y.node->id : x.index < y.index;
+}
+
+void add_root(const Value& value, std::vector<Component*>& roots) {
+  if (!value || value.node->is_leaf()) return;
+  Component* root = Component::root(value.node->component.get());
+  if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
+}
+
+std::vector<StorageSlot*> slots_of(const std::vector<Component*>& roots) {
+  std::vector<StorageSlot*> held;
+  for (Component* root : roots) {
+    for (Link* link = root->slots.next; link != &root->slots; link = link->next)
+      held.push_back(static_cast<StorageSlot*>(link));
+  }
+  return held;
+}
+
+void sort(std::vector<StorageSlot*>& held) {
+  std::sort(held.begin(), held.end(),
+            [](const StorageSlot* a, const StorageSlot* b) { return recorded_before(a->value(), b->value()); });
+}
+
+void walk_results(const std::vector<Value>& results, const std::vector<StorageSlot*>& held, Walk& out) {
+  Walker walker(out);
+  for (const Value& value : results) walker.visit(value.node.get());
+  for (const Value& value : results) walker.result(value);
+  find_aliases(held, out);
+  finish(out);
+}
+
 }  // namespace
 
 DecodedGraph decode_fingerprint(const std::vector<uint64_t>& fingerprint) {
@@ -172,47 +204,11 @@ void Walk::clear() {
   fingerprint.clear();
 }
 
-namespace {
-
-bool recorded_before(const Value& x, const Value& y) {
-  return x.node->id != y.node->id ? x.node->id < y.node->id : x.index < y.index;
-}
-
-void add_root(const Value& value, std::vector<Component*>& roots) {
-  if (!value || value.node->is_leaf()) return;
-  Component* root = Component::root(value.node->component.get());
-  if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
-}
-
-std::vector<StorageSlot*> cells_of(const std::vector<Component*>& roots) {
-  std::vector<StorageSlot*> held;
-  for (Component* root : roots) {
-    for (Link* link = root->slots.next; link != &root->slots; link = link->next)
-      held.push_back(static_cast<StorageSlot*>(link));
-  }
-  return held;
-}
-
-void sort(std::vector<StorageSlot*>& held) {
-  std::sort(held.begin(), held.end(),
-            [](const StorageSlot* a, const StorageSlot* b) { return recorded_before(a->value(), b->value()); });
-}
-
-void walk_results(const std::vector<Value>& results, const std::vector<StorageSlot*>& held, Walk& out) {
-  Walker walker(out);
-  for (const Value& value : results) walker.visit(value.node.get());
-  for (const Value& value : results) walker.result(value);
-  find_aliases(held, out);
-  finish(out);
-}
-
-}  // namespace
-
 void walk(c10::ArrayRef<StorageSlot*> slots, Walk& out) {
   out.clear();
   std::vector<Component*> roots;
   for (const StorageSlot* slot : slots) add_root(slot->value(), roots);
-  std::vector<StorageSlot*> held = cells_of(roots);
+  std::vector<StorageSlot*> held = slots_of(roots);
   sort(held);
   Walker walker(out);
   for (StorageSlot* slot : held) walker.visit(slot->value().node.get());
@@ -229,7 +225,7 @@ void walk_some(const std::vector<Value>& within, const std::function<bool(const 
   std::vector<Component*> roots;
   for (const Value& value : within) add_root(value, roots);
   std::vector<StorageSlot*> held;
-  for (StorageSlot* slot : cells_of(roots)) {
+  for (StorageSlot* slot : slots_of(roots)) {
     if (chosen(*slot->value().node)) held.push_back(slot);
   }
   sort(held);
@@ -271,94 +267,6 @@ std::vector<const Node*> in_recording_order(const Walk& walk) {
   std::vector<const Node*> nodes(walk.nodes.begin(), walk.nodes.end());
   std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
   return nodes;
-}
-
-Parts::Parts(const Walk& walk, const PartOfNode& part)
-    : needed_(*std::max_element(part.begin(), part.end()) + 1), results_(walk.results) {
-  for (size_t i = 0; i < walk.nodes.size(); ++i) {
-    part_of_.emplace(walk.nodes[i]->id, part[i]);
-    for (const Value& operand : walk.nodes[i]->operands) {
-      if (operand.is_leaf()) continue;
-      const uint32_t from = part[operand.node->local];
-      if (from < part[i]) needed_[from].push_back(operand);
-    }
-  }
-}
-
-void Parts::walk(uint32_t part, Walk& out) {
-  walk_some(
-      results_,
-      [&](const Node& node) {
-        const auto it = part_of_.find(node.id);
-        return it != part_of_.end() && it->second == part;
-      },
-      std::exchange(needed_[part], {}), out);
-}
-
-// Assigns tensors to flattened states, and numbers a program's arguments and results.
-
-namespace {
-
-constexpr int64_t kMostBytes = 512;
-constexpr size_t kFewest = 16;     // fewer tensors are faster on their own
-constexpr size_t kLookedBack = 8;  // recent flattened states that may have room left
-
-std::vector<int64_t> numbered(size_t count, const std::vector<FlattenedState>& states,
-                              uint32_t FlattenedState::Member::* which) {
-  std::vector<int64_t> places(count, 0);
-  for (const FlattenedState& state : states) {
-    for (const FlattenedState::Member& member : state.members) places[member.*which] = -1;
-  }
-  int64_t next = 0;
-  for (int64_t& place : places) {
-    if (place == 0) place = next++;
-  }
-  return places;
-}
-
-}  // namespace
-
-void flatten_state(Walk& walk, const std::vector<char>& may_be_flattened) {
-  const auto bytes = [](const FlattenedState& state) {
-    return state.elements * static_cast<int64_t>(elementSize(state.dtype));
-  };
-  const auto fits = [&](size_t alias) {
-    const auto size = static_cast<int64_t>(walk.leaves[walk.aliases[alias].leaf]->leaf_type->nbytes());
-    return may_be_flattened[alias] && size > 0 && 2 * size <= kMostBytes;  // room for two of its size
-  };
-  std::vector<char> chosen(walk.aliases.size());
-  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<char>(fits(i));
-  if (static_cast<size_t>(std::count(chosen.begin(), chosen.end(), 1)) < kFewest) return;
-  std::vector<Walk::Alias> others;
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    const Walk::Alias& alias = walk.aliases[i];
-    if (!chosen[i]) {
-      others.push_back(alias);
-      continue;
-    }
-    const TensorType& type = *walk.leaves[alias.leaf]->leaf_type;
-    const auto size = static_cast<int64_t>(type.nbytes());
-    const auto newest = walk.states.end() - static_cast<int64_t>(std::min(walk.states.size(), kLookedBack));
-    auto with_room = std::find_if(newest, walk.states.end(), [&](const FlattenedState& state) {
-      return state.dtype == type.dtype && bytes(state) + size <= kMostBytes;
-    });
-    if (with_room == walk.states.end()) with_room = walk.states.insert(with_room, {type.dtype, 0, {}});
-    with_room->members.push_back({alias.leaf, alias.result, with_room->elements});
-    with_room->elements += type.numel();
-  }
-  walk.aliases = std::move(others);
-}
-
-std::vector<int64_t> argument_places(const Walk& walk) {
-  return numbered(walk.leaves.size(), walk.states, &FlattenedState::Member::leaf);
-}
-
-std::vector<int64_t> result_places(const Walk& walk) {
-  return numbered(walk.results.size(), walk.states, &FlattenedState::Member::result);
-}
-
-int64_t count_of_own(const std::vector<int64_t>& places) {
-  return std::count_if(places.begin(), places.end(), [](int64_t place) { return place >= 0; });
 }
 
 }  // namespace tpjrt::graph

@@ -9,7 +9,7 @@
 #include "ops/movement/movement.h"
 #include "ops/reduction/reduction.h"
 #include "ops/rule/expression.h"
-#include "ops/rule/precision.h"
+#include "ops/rule/limits.h"
 
 namespace tpjrt::ops {
 

@@ -11,7 +11,6 @@
 // The common case, slices and selects of the base, is written in the base's own shape instead. XLA:CPU updates a
 // donated argument in its memory although the result is read as well (a cache of keys), but copies it, twice, if a
 // reshape is between the update and the program's result.
-// reshape stands between the update and the program's result.
 #include <algorithm>
 #include <numeric>
 

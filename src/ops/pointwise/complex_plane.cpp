@@ -1,7 +1,9 @@
 // Complex functions computed by parts: sin(a + ib) = sin a cosh b + i cos a sinh b, and so on.
-#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/complex_plane.h"
 
 #include <limits>
+
+#include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops::complex_plane {
 namespace {

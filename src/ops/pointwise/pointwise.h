@@ -80,30 +80,9 @@ Value any(const Expression& p);
 // One function for each file.
 void add_unary_rules(RuleTable& rules);       // pointwise_unary.cpp
 void add_arithmetic_rules(RuleTable& rules);  // pointwise_arithmetic.cpp
-void add_division_rules(RuleTable& rules);    // pointwise_arithmetic.cpp
+void add_division_rules(RuleTable& rules);    // pointwise_division.cpp
 void add_comparison_rules(RuleTable& rules);  // pointwise_comparison.cpp
-void add_bitwise_rules(RuleTable& rules);     // pointwise_comparison.cpp
-void add_conversion_rules(RuleTable& rules);  // pointwise_comparison.cpp
+void add_bitwise_rules(RuleTable& rules);     // pointwise_bitwise.cpp
+void add_conversion_rules(RuleTable& rules);  // pointwise_conversion.cpp
 
 }  // namespace tpjrt::ops
-
-namespace tpjrt::ops::complex_plane {
-
-// Functions of complex numbers computed by their parts, where XLA's lose what C's keep: the side of a branch cut,
-// which the sign of a zero selects, and the digits of small parts.
-
-Expression exponential(const Expression& z);
-Expression square_root(const Expression& z);
-Expression power(const Expression& z, const Expression& exponent);
-Expression sine(const Expression& z);
-Expression cosine(const Expression& z);
-Expression hyperbolic_sine(const Expression& z);
-Expression hyperbolic_cosine(const Expression& z);
-Expression arcsine(const Expression& z);
-Expression arccosine(const Expression& z);
-Expression arctangent(const Expression& z);
-Expression hyperbolic_arcsine(const Expression& z);
-Expression hyperbolic_arccosine(const Expression& z);
-Expression hyperbolic_arctangent(const Expression& z);
-
-}  // namespace tpjrt::ops::complex_plane

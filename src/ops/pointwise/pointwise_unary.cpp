@@ -2,8 +2,9 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/rule/precision.h"
+#include "ops/rule/limits.h"
 
 namespace tpjrt::ops {
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/rule/expression.h"
 

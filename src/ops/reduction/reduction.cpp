@@ -1,15 +1,14 @@
-// Reductions to one number for each slice: sum, mean, prod, max, var, norm, logsumexp, any, all. Scans are in
-// reduction.cpp, reductions that return positions in reduction.cpp. All compute in compute_element (f32 for the 8- and
-// 16-bit floats), as torch accumulates. Reductions that return positions: argmax, argmin, max.dim, min.dim. Order
-// statistics are in sorting.cpp. Running reductions along a dimension: cumsum, cumprod, cummax, cummin, logcumsumexp.
+// Reductions to one number for each slice: sum, mean, prod, max, var, norm, logsumexp, any, all. Reductions that return
+// positions are in arg_reduction.cpp, scans in scan.cpp, order statistics in ops/movement/sorting.cpp. All compute in
+// compute_element (f32 for the 8- and 16-bit floats), as torch accumulates.
 #include <cmath>
 
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
 
-void add_arg_reduction_rules(RuleTable& rules);  // reduction.cpp
-void add_scan_rules(RuleTable& rules);           // reduction.cpp
+void add_arg_reduction_rules(RuleTable& rules);  // arg_reduction.cpp
+void add_scan_rules(RuleTable& rules);           // scan.cpp
 
 namespace {
 
@@ -247,130 +246,6 @@ void add_reduction_rules(RuleTable& rules) {
   rules.add_composite("aten::logsumexp", logsumexp);
   add_arg_reduction_rules(rules);
   add_scan_rules(rules);
-}
-
-namespace {
-
-struct Extreme {
-  Value values, indices;  // `dim` dropped; the indices are s64
-};
-
-// Takes two plain reductions, which vectorize, instead of one over pairs: the extreme value, then its first position.
-// NaN counts as the extreme of both kinds.
-Extreme first_extreme(Emit& e, const Value& self, int64_t dim, bool largest) {
-  if (self.rank() == 0) return {self, e.zeros({ElementType::kS64, {}})};
-  const Value x = e.to(self, Emit::compute_element(self.element()));
-  Extreme found;
-  found.values = largest ? e.max(x, {dim}) : e.min(x, {dim});
-  Value hit = e.compare(hlo::Comparison::kEq, x, e.broadcast_reduced(found.values, {dim}, x.dims()));
-  if (hlo::is_float(x.element())) hit = e.binary("or", hit, e.isnan(x));
-  const ElementType narrow = x.dim(dim) <= INT32_MAX ? ElementType::kS32 : ElementType::kS64;
-  Value position = e.iota({narrow, x.dims()}, dim);
-  Value none = e.constant(x.dim(dim), position.type);
-  Value first = e.reduce("minimum", e.select(hit, position, none), e.constant(x.dim(dim), Type{narrow, {}}), {dim});
-  found.indices = e.convert(first, ElementType::kS64);
-  found.values = e.to(found.values, self.element());
-  return found;
-}
-
-// aten::argmax, aten::argmin: without a dim, the position in the flattened tensor.
-Values arg_extreme(Emit& e, const Call& c, bool largest) {
-  Value x = c.tensor("self");
-  int64_t dim = 0;
-  if (c.has("dim")) {
-    dim = c.dim("dim", x.rank());
-  } else {
-    x = e.reshape(x, {x.type.elements()});
-  }
-  Value indices = first_extreme(e, x, dim, largest).indices;
-  return {e.reshape(indices, e.type_of(c.result()).dims)};
-}
-
-Values argmax(Emit& e, const Call& c) { return arg_extreme(e, c, true); }
-Values argmin(Emit& e, const Call& c) { return arg_extreme(e, c, false); }
-
-// aten::max.dim, aten::min.dim
-Values extreme_dim(Emit& e, const Call& c, bool largest) {
-  Value x = c.tensor("self");
-  Extreme found = first_extreme(e, x, c.dim("dim", x.rank()), largest);
-  const Dims dims = e.type_of(c.result()).dims;
-  return {e.reshape(found.values, dims), e.reshape(found.indices, dims)};
-}
-
-Values max_dim(Emit& e, const Call& c) { return extreme_dim(e, c, true); }
-Values min_dim(Emit& e, const Call& c) { return extreme_dim(e, c, false); }
-
-}  // namespace
-
-void add_arg_reduction_rules(RuleTable& rules) {
-  rules.add_composite("aten::argmax", argmax);
-  rules.add_composite("aten::argmin", argmin);
-  rules.add_composite("aten::max.dim", max_dim);
-  rules.add_composite("aten::min.dim", min_dim);
-}
-
-namespace {
-
-// aten::cumsum, aten::cumprod: integers are accumulated as int64 (the result's dtype says so), small floats as f32.
-Values accumulated(Emit& e, const Call& c, std::string_view op, double initial) {
-  Value x = e.to(c.tensor("self"), e.element(c.result()));
-  if (x.rank() == 0 || x.type.elements() == 0) return {x};
-  return {e.upcast(x, [&](const Value& y) { return e.cumulative(y, c.dim("dim", y.rank()), op, initial); })};
-}
-
-Values cumsum(Emit& e, const Call& c) { return accumulated(e, c, "add", 0); }
-Values cumprod(Emit& e, const Call& c) { return accumulated(e, c, "multiply", 1); }
-
-// aten::cummax, aten::cummin: the index is that of the last equal element so far; NaN wins and stays.
-Values running_extreme(Emit& e, const Call& c, bool largest) {
-  Value x = c.tensor("self");
-  const int64_t dim = c.dim("dim", x.rank());
-  if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({ElementType::kS64, x.dims()})};
-  Value values = e.cumulative(x, dim, largest ? "maximum" : "minimum", largest ? -INFINITY : INFINITY);
-  Value reached = e.compare(hlo::Comparison::kEq, x, values);
-  if (hlo::is_float(x.element())) reached = e.binary("or", reached, e.isnan(x));
-  Value position = e.iota({ElementType::kS64, x.dims()}, dim);
-  Value indices = e.cumulative(e.select(reached, position, e.zeros(position.type)), dim, "maximum", 0);
-  return {values, indices};
-}
-
-Values cummax(Emit& e, const Call& c) { return running_extreme(e, c, true); }
-Values cummin(Emit& e, const Call& c) { return running_extreme(e, c, false); }
-
-// Returns log(exp(a) + exp(b)) of scalars, exact for infinities; NaN propagates.
-Value log_add_exp(Emit& e, const Value& a, const Value& b) {
-  Value top = e.maximum(a, b);
-  Value gap = e.neg(e.unary("abs", e.sub(a, b)));
-  Value sum = e.add(top, e.unary("log_plus_one", e.exp(gap)));
-  return e.select(e.unary("is_finite", top), sum, top);
-}
-
-// aten::logcumsumexp: a window that ends at each element and begins before the first.
-Values logcumsumexp(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
-  if (hlo::is_complex(x.element())) throw Unsupported("logcumsumexp of complex numbers");
-  const auto dim = static_cast<size_t>(c.dim("dim", x.rank()));
-  if (x.rank() == 0 || x.type.elements() == 0) return {x};
-  const Dims ones(x.dims().size(), 1);
-  hlo::Window window{ones, ones, ones, ones, {}};
-  window.padding.resize(ones.size());
-  window.dimensions[dim] = x.dims()[dim];
-  window.padding[dim] = {x.dims()[dim] - 1, 0};
-  return {e.upcast(x, [&](const Value& y) {
-    auto body = [&](const Values& pair) -> Values { return {log_add_exp(e, pair[0], pair[1])}; };
-    return e.reduce_window({y}, {e.lowest(y.element())}, window, body)[0];
-  })};
-}
-
-}  // namespace
-
-void add_scan_rules(RuleTable& rules) {
-  rules.add_composite("aten::cumsum", cumsum, kByAten, kNotBools);
-  rules.add_composite("aten::cumprod", cumprod, kByAten, kNotBools);
-  rules.add_composite("aten::cummax", cummax, kByAten);
-  rules.add_composite("aten::cummin", cummin, kByAten);
-  rules.add_composite("aten::logcumsumexp", logcumsumexp, kByAten, kInexact);
-  rules.add_composite("aten::_logcumsumexp", logcumsumexp, kInexact);
 }
 
 }  // namespace tpjrt::ops

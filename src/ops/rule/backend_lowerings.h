@@ -1,7 +1,4 @@
-// Backend-specific lowerings of idioms and formulas that many rules share. The emitter picks them once, by the
-// program's target.
-//
-// The compiler that a program is for.
+// Backend-specific lowerings of idioms and formulas that many rules share, and the targets that have them.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +8,7 @@
 
 namespace tpjrt::ops {
 
+// The compiler that a program is for.
 enum class Target : uint8_t {
   kAny,             // plain StableHLO, which every platform takes
   kCpu,             // XLA:CPU; ops/xla_cpu replaces its slow or wrong lowerings
@@ -23,8 +21,9 @@ inline bool is_cpu(Target target) { return target == Target::kCpu || target == T
 struct Expression;  // expression.h
 struct CosineAndSine;
 
-// The base class has the default lowerings. A platform whose compiler is slow at some of them, or wrong, overrides
-// those in its room. emit.h and expression.h, through which rules reach them, say what they mean.
+// The emitter picks the lowerings once, by the program's target. The base class has the default ones. A platform whose
+// compiler is slow at some of them, or wrong, overrides those in its room. emit.h and expression.h, through which rules
+// reach them, say what they mean.
 class BackendLowerings {
  public:
   static const BackendLowerings& on(Target target);

@@ -1,7 +1,4 @@
-// Ops for which programs on the CPU call PyTorch's kernels from a number of elements on, depending on the operands'
-// dtypes.
-//
-// Calls of PyTorch's kernels by rules: softmax, layer norms, sums and extremes of rows.
+// When programs on the CPU call PyTorch's kernels for an op, by its operands; and such calls, as rules emit them.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -19,6 +16,9 @@ struct KeptCall;
 }
 
 namespace tpjrt::ops {
+
+// Ops for which programs on the CPU call PyTorch's kernels from a number of elements on, depending on the operands'
+// dtypes.
 
 // Returns the number of bfloat16 elements; 0 if an operand other than indices has another dtype.
 inline int64_t elements_of_bfloat16(const std::vector<graph::TypePtr>& operands) {
@@ -82,9 +82,10 @@ Values call_aten(Emit& e, std::string_view op, const std::vector<AtenArgument>& 
                  const std::vector<std::optional<Type>>& results, bool is_large, const Emit::Orders& orders = {},
                  std::optional<size_t> over = {});
 
-// XLA:CPU adds a row's elements one by one, and reads a row again for each pass of a softmax or a norm. PyTorch's
-// kernels compute the rows that they claim (Note [Claims]); for others these functions return nothing. Rows are the
-// last dimensions, from `axis` on. The functions are in ops/xla_cpu/library_calls.cpp.
+// Softmax, layer norms, sums and extremes of rows. XLA:CPU adds a row's elements one by one, and reads a row again for
+// each pass of a softmax or a norm. PyTorch's kernels compute the rows that they claim (Note [Claims]); for others
+// these functions return nothing. Rows are the last dimensions, from `axis` on. The functions are in
+// ops/xla_cpu/library_calls.cpp.
 std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log);
 std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log);
 // `op`: "add", "mean", "maximum" or "minimum". Returns nothing unless dims are the last ones, or all.

@@ -13,8 +13,6 @@
 // out= and _foreach_ variants need no rules. They are lowered by the functional op's rule (see
 // graph/functional_variant.h), so names are those of the functional schema and c.result() is what the functional op
 // returns.
-//
-// torch's type promotion, for the rules whose result dtype is not the dtype they compute in (comparisons above all).
 #pragma once
 
 #include <c10/core/Scalar.h>
@@ -126,6 +124,7 @@ class Call {
   const graph::TensorType& result(size_t i = 0) const { return *results.at(i); }
 };
 
+// torch's type promotion, for the rules whose result dtype is not the dtype they compute in (comparisons above all).
 // Returns the dtype in which torch computes with these arguments, tensors or Scalars; None is skipped. Tensors with
 // dimensions decide first, then 0-d tensors, then scalars. A later class counts only if it is of a higher category
 // (bool, integer, floating, complex).

@@ -3,8 +3,6 @@
 // An Expression is a Value with arithmetic. Both operands of an operator have the same type, and a plain number
 // becomes a constant of the other operand's type. An Elementwise returns a call's arguments as Expressions in the
 // dtype in which torch computes the result, and in the result's shape.
-//
-// Formulas that the CPU's half-precision kernels compute in steps.
 #pragma once
 
 #include "ops/rule/backend_lowerings.h"

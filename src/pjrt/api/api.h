@@ -1,82 +1,14 @@
 // The only access to a PJRT plugin's function table.
-//
-// Every call of the C API goes through Api::call, by TPJRT_CALL, which does what the C API demands of each call. A
-// function exists only if the table is long enough to contain it and its entry is not null. A returned PJRT_Error is
-// read, freed and thrown as pjrt::Error. Nothing is called in a forked child (api.h). An Api is immutable and is never
-// unloaded, because plugins start threads and register globals. Thread-safe.
-//
-// Errors of the PJRT C API, as C++ exceptions.
-//
-// There are two kinds, because their cures differ. Error is a call that the plugin rejected or a computation that
-// failed. PluginError is a plugin that can't be used at all; its message says how to fix that.
-//
-// Processes that were forked from one with a client.
-//
-// A forked child has none of a plugin's threads, and the plugin's locks may be held forever. So nothing of the plugin
-// may be called there; Api::call enforces this for all calls. A process that is forked before a client exists may
-// create its own.
 #pragma once
 
 #include <pjrt_c_api.h>
 
 #include <cstddef>
 #include <map>
-#include <optional>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 
-namespace tpjrt::pjrt {
-
-// PJRT_Error_Code, which is absl::StatusCode and documented there.
-enum class ErrorCode : int {
-  kOk = 0,
-  kCancelled = 1,
-  kUnknown = 2,
-  kInvalidArgument = 3,
-  kDeadlineExceeded = 4,
-  kNotFound = 5,
-  kAlreadyExists = 6,
-  kPermissionDenied = 7,
-  kResourceExhausted = 8,
-  kFailedPrecondition = 9,
-  kAborted = 10,
-  kOutOfRange = 11,
-  kUnimplemented = 12,
-  kInternal = 13,
-  kUnavailable = 14,
-  kDataLoss = 15,
-  kUnauthenticated = 16,
-};
-
-// Returns "INVALID_ARGUMENT" and the like; "UNKNOWN" for codes of a later API.
-std::string_view spelling(ErrorCode code);
-
-// A failed PJRT call. what() is "PJRT_Client_Compile: INVALID_ARGUMENT: <the plugin's message>".
-struct Error : std::runtime_error {
-  Error(ErrorCode code, std::string function, const std::string& message);
-  ErrorCode code;
-  std::string function;  // the C API function, such as "PJRT_Client_Compile"
-
-  // Returns true if memory ran out. Plugins say so by the code or, if another error wraps it, only in the message.
-  bool is_out_of_memory() const;
-  // Returns the size of the failed allocation, if the message has it.
-  std::optional<size_t> bytes_lacking() const;
-};
-
-// A plugin can't be loaded: no file, not a shared library, not a plugin, too old. Names the path and the cure.
-struct PluginError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-// Returns true in such a child. Costs one load.
-bool in_forked_child() noexcept;
-// From now on forked children are detected. Called before the first client is created; further calls do nothing.
-void watch_forks();
-// The error message for such a process, with the cure.
-extern const char* const kForked;
-
-}  // namespace tpjrt::pjrt
+#include "pjrt/api/error.h"
+#include "pjrt/api/fork.h"
 
 // Declares `args`, zeroed, with its struct_size: TPJRT_ARGS(PJRT_Buffer_Device, args); args.buffer = …;
 #define TPJRT_ARGS(Function, args) \
@@ -87,6 +19,10 @@ extern const char* const kForked;
 
 namespace tpjrt::pjrt {
 
+// A plugin's function table. Every call of the C API goes through Api::call, by TPJRT_CALL, which does what the C API
+// demands of each call. A function exists only if the table is long enough to contain it and its entry is not null. A
+// returned PJRT_Error is read, freed and thrown as pjrt::Error. Nothing is called in a forked child. An Api is
+// immutable and is never unloaded, because plugins start threads and register globals. Thread-safe.
 class Api {
  public:
   // Loads and initializes the plugin at `path`, once for each file. Throws PluginError.

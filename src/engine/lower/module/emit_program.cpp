@@ -8,6 +8,7 @@
 #include "engine/lower/emit_call.h"
 #include "graph/errors.h"
 #include "graph/signature.h"
+#include "graph/world.h"
 #include "kernels/table.h"
 #include "ops/claims/claims.h"
 #include "ops/rule/dims.h"
