@@ -10,6 +10,8 @@
 #include <string>
 
 #include "device/tensor/storage.h"
+#include "engine/executable/xla_options.h"
+#include "engine/log/metrics.h"
 #include "engine/memory/device_data.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"

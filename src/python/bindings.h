@@ -65,7 +65,7 @@ using PluginsSource = pybind11::typing::Callable<std::vector<std::pair<std::stri
 using DecomposeSource = pybind11::typing::Callable<pybind11::object(pybind11::ellipsis)>;
 void set_python_sources(PluginsSource plugins, DecomposeSource decompose);
 
-// truth(traced condition) -> the side with which a branch continues, or None (device/services/traces.h).
+// truth(traced condition) -> the side with which a branch continues, or None (device/services/trace_assertions.h).
 using TruthSource = pybind11::typing::Callable<std::optional<bool>(at::Tensor)>;
 void set_truth_source(TruthSource truth);
 

@@ -1,5 +1,5 @@
-// Trace: placeholders for arguments, then a program. Function: the programs of one function, one for each set of
-// sizes.
+// Bindings of Trace (placeholders for arguments, then a program) and Function (the programs of one function, one for
+// each set of sizes).
 #include "python/bindings.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/services/traces.h"
+#include "device/services/trace_assertions.h"
 #include "device/tensor/storage.h"
 #include "engine/compiled_call/compiled_graph.h"
 #include "engine/compiled_call/overlaps.h"

@@ -18,8 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "device/services/foreign_trace.h"
 #include "device/services/python_hooks.h"
-#include "device/services/traces.h"
+#include "device/services/trace_assertions.h"
 #include "device/start/eager.h"
 #include "device/start/iterations.h"
 #include "engine/executable/progress.h"

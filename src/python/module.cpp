@@ -9,22 +9,25 @@
 
 #include "device/backend/accelerator.h"
 #include "device/backend/register.h"
-
 #include "device/collectives/backend.h"
 #include "device/host/host.h"
+#include "device/host/shared_memory.h"
 #include "device/override/autocast.h"
 #include "device/process_group/backend.h"
 #include "device/process_group/host_backend.h"
 #include "device/services/counters.h"
 #include "device/services/modes.h"
 #include "device/services/python_hooks.h"
+#include "device/start/backward.h"
 #include "device/start/eager.h"
+#include "device/start/eager_fast_path.h"
 #include "device/start/iterations.h"
+#include "device/start/optimizer_step.h"
 #include "device/tensor/access.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
-#include "engine/executable/background.h"
+#include "engine/executable/unfinished.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
@@ -53,7 +56,7 @@ std::vector<graph::Value> values_of(const std::vector<at::Tensor>& tensors) {
   return values;
 }
 
-std::vector<graph::StorageSlot*> cells_of(const std::vector<at::Tensor>& tensors) {
+std::vector<graph::StorageSlot*> slots_of(const std::vector<at::Tensor>& tensors) {
   std::vector<graph::StorageSlot*> slots;
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
@@ -243,7 +246,7 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "sync",
       [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
-        engine.sync(cells_of(tensors), cause.c_str());
+        engine.sync(slots_of(tensors), cause.c_str());
       },
       "Starts the pending work that pjrt tensors depend on, without waiting. The cause is counted in "
       "``metrics()[\"syncs_by_cause\"]``.");
@@ -328,7 +331,7 @@ PYBIND11_MODULE(_C, m) {
           ~End() { device::end_optimizer_step(); }
         } end;
         if (parameters.empty()) return;
-        engine.sync(cells_of(parameters), "optimizer step");
+        engine.sync(slots_of(parameters), "optimizer step");
         device::end_iteration_after_step();
       },
       "Marks the end of an optimizer's step, and starts the work that its parameters depend on.");

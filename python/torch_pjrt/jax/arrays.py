@@ -1,7 +1,7 @@
 """Dtypes, and conversions between concrete arrays and tensors, which share memory where both sides can use it.
 
 JAX's arrays are immutable. A tensor over an array's memory therefore copies it before its first write, and a tensor
-that was passed to JAX copies its memory before its next write (``src/device/host/host.h``). Both are counted
+that was passed to JAX copies its memory before its next write (``src/device/host/shared_memory.h``). Both are counted
 in ``torch_pjrt.metrics()["copies_on_write"]``.
 """
 

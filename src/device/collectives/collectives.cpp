@@ -1,5 +1,4 @@
-// The collectives' schemas, their Meta kernels, and calls of them. The product of a PREMUL_SUM, before the sum. Checks
-// whether there is one value to read, and throws the error if there isn't.
+// The collectives' schemas, their Meta kernels, and calls of them; and the check that there is one value to read.
 #include "device/collectives/collectives.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -17,10 +17,12 @@
 #include "device/services/counters.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"
-#include "device/services/traces.h"
+#include "device/services/trace_assertions.h"
 #include "device/start/eager.h"
+#include "device/start/eager_fast_path.h"
 #include "device/start/iterations.h"
 #include "device/tensor/access.h"
+#include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {

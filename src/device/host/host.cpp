@@ -1,4 +1,4 @@
-// Runs an op on the host, and moves whole tensors between host and device. The process's list of assertions.
+// Runs an op on the host, and moves whole tensors between host and device.
 #include "device/host/host.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -7,18 +7,17 @@
 #include <ATen/ops/resize_as_sparse.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <utility>
 
 #include "device/aten_call/meta.h"
 #include "device/collectives/collectives.h"
+#include "device/host/pending_assertions.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"
 #include "device/services/python_hooks.h"
-#include "device/start/eager.h"
+#include "device/start/eager_fast_path.h"
 #include "device/tensor/access.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
@@ -198,6 +197,15 @@ void note(const std::string& op, const char* reason, bool only_cuts) {
   }
 }
 
+at::Tensor host_tensor_of(const graph::Value& leaf, const at::Tensor& tensor, size_t rank = 0) {
+  at::Tensor base = engine().host_view(leaf, rank);
+  const auto itemsize = static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
+  auto* data = static_cast<char*>(const_cast<void*>(base.const_data_ptr()));
+  return at::from_blob(
+      data + tensor.storage_offset() * itemsize, tensor.sizes(), tensor.strides(), [base](void*) {},
+      at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
+}
+
 }  // namespace
 
 void install_host_listener(HostListener listener) { host_listener = listener; }
@@ -275,19 +283,6 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
   }
 }
 
-namespace {
-
-at::Tensor host_tensor_of(const graph::Value& leaf, const at::Tensor& tensor, size_t rank = 0) {
-  at::Tensor base = engine().host_view(leaf, rank);
-  const auto itemsize = static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
-  auto* data = static_cast<char*>(const_cast<void*>(base.const_data_ptr()));
-  return at::from_blob(
-      data + tensor.storage_offset() * itemsize, tensor.sizes(), tensor.strides(), [base](void*) {},
-      at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
-}
-
-}  // namespace
-
 at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
   const graph::Value leaf = ready_leaf(tensor, cause);
   world::check_one_value(leaf, cause);
@@ -324,39 +319,6 @@ at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device) {
   std::lock_guard lock(graph::graph_lock());
   storage_of(result)->slot.bind(std::move(leaf));
   return result;
-}
-
-namespace {
-
-std::mutex assertions_lock;
-std::atomic<bool> any_assertion = false;
-
-std::vector<at::Tensor>& assertions() {
-  static auto* const made = new std::vector<at::Tensor>;
-  return *made;
-}
-
-}  // namespace
-
-void add_assertion(at::Tensor asserted) {
-  const std::lock_guard guard(assertions_lock);
-  assertions().push_back(std::move(asserted));
-  any_assertion = true;
-}
-
-std::vector<at::Tensor> pending_assertions() {
-  if (!any_assertion) return {};
-  std::vector<at::Tensor> all, pending;  // freed after the locks
-  const std::lock_guard guard(assertions_lock);
-  std::swap(all, assertions());
-  {
-    const std::lock_guard graph_guard(graph::graph_lock());
-    std::copy_if(all.begin(), all.end(), std::back_inserter(pending),
-                 [](const at::Tensor& asserted) { return !storage_of(asserted)->slot.value().is_leaf(); });
-  }
-  assertions() = pending;
-  any_assertion = !pending.empty();
-  return pending;
 }
 
 }  // namespace tpjrt::device

@@ -1,22 +1,11 @@
-// Ops that XLA can't do: their operands are synced, then the op runs on the CPU in eager mode.
-//
-// This is never silent. Each case is counted by op, is warned of once with the user's line if it costs more than the
-// cut of the graph, and is an error under TORCH_PJRT_STRICT=1.
-//
-// The user's assertions (_assert_async) that no read has checked yet.
-//
-// An assertion is recorded as an op whose result no other op needs, so it would never be computed. The results are
-// therefore kept here, and the next read computes them along with its own value: an assertion cuts no graph, and
-// raises at that read if it does not hold.
+// Ops that run on the host, and copies between the host and the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
-#include <atomic>
 #include <cstdint>
 #include <exception>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +14,9 @@
 
 namespace tpjrt::device {
 
+// Ops that XLA can't do: their operands are synced, then the op runs on the CPU in eager mode. This is never silent.
+// Each case is counted by op, is warned of once with the user's line if it costs more than the cut of the graph, and is
+// an error under TORCH_PJRT_STRICT=1.
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason);
 // Runs the op on the host, whoever counts it. Tensors of all layouts are moved.
 void call_on_host(const Operator& op, torch::jit::Stack& stack);
@@ -60,11 +52,6 @@ at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
 using HostListener = void (*)(const std::string& op, const char* reason);
 void install_host_listener(HostListener listener);
 
-// Adds `asserted`, the result of _functional_assert_async.
-void add_assertion(at::Tensor asserted);
-// Returns the assertions that are not computed yet, and forgets the others.
-std::vector<at::Tensor> pending_assertions();
-
 // The device's own kernels for copies and reads.
 
 // Copies. Like torch.cuda, a copy from the host to the device is complete when it returns: the host's memory may
@@ -76,20 +63,5 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst);
 // Reads one element without compiling anything for it.
 at::Scalar _local_scalar_dense(const at::Tensor& self);
-
-// CPU and CUDA tensors over memory that another library assumes to be immutable: a write copies it first.
-
-// Returns a tensor over the memory of `source`, which is never written through it: a write copies the memory, once,
-// and counts it (copies_on_write). `source` is kept alive while the memory is in use. Returns nothing if this PyTorch
-// has no such hook.
-std::optional<at::Tensor> write_protected(const at::Tensor& source);
-
-// Returns a tensor over the current memory of a dense tensor, for a reader that keeps it and never writes to it:
-// later writes to `tensor` copy the memory first, as above, if the reader still exists. Returns nothing if this
-// PyTorch has no such hook, or if the tensor does not own its memory.
-std::optional<at::Tensor> snapshot(const at::Tensor& tensor);
-
-// Returns how often memory was copied this way, for torch_pjrt.metrics().
-std::atomic<uint64_t>& copies_on_write();
 
 }  // namespace tpjrt::device

@@ -1,5 +1,5 @@
 // Copy on write, through the hook that PyTorch calls before memory is written.
-#include "device/host/host.h"
+#include "device/host/shared_memory.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>

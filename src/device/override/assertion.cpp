@@ -11,8 +11,9 @@
 #include <string_view>
 
 #include "device/host/host.h"
+#include "device/host/pending_assertions.h"
 #include "device/services/modes.h"
-#include "device/services/traces.h"
+#include "device/services/trace_assertions.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {

@@ -1,10 +1,4 @@
-// linalg_cholesky_ex and cholesky. With check_errors the info is read immediately, like in PyTorch's kernels, for the
-// error of a matrix that is not positive-definite; a program can't raise. cholesky always checks.
-//
-// _linalg_det and _linalg_slogdet, which return the factors for their gradients: those of A's transpose if A is real
-// and contiguous (it is transposed for LAPACK), else those of A. The gradient looks at A's strides to tell which. A
-// recorded operand is dense, whatever its strides were, so the kernel would always assume that it is contiguous. For
-// other matrices it therefore gets the transpose, whose determinant is the same.
+// Factorizations whose kernels decide by more than their operands' values: Cholesky, and determinants.
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_linalg_check_errors.h>
@@ -17,6 +11,9 @@
 namespace tpjrt::device {
 
 namespace {
+
+// linalg_cholesky_ex and cholesky. With check_errors the info is read immediately, like in PyTorch's kernels, for the
+// error of a matrix that is not positive-definite; a program can't raise. cholesky always checks.
 
 void cholesky_ex(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
@@ -48,6 +45,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("linalg_cholesky_ex.L", torch::CppFunction::makeFromBoxedFunction<&cholesky_ex>());
 }
 
+// _linalg_det and _linalg_slogdet, which return the factors for their gradients: those of A's transpose if A is real
+// and contiguous (it is transposed for LAPACK), else those of A. The gradient looks at A's strides to tell which. A
+// recorded operand is dense, whatever its strides were, so the kernel would always assume that it is contiguous. For
+// other matrices it therefore gets the transpose, whose determinant is the same.
 void determinant(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
   c10::IValue& argument = (*stack)[stack->size() - op.arguments.size()];

@@ -1,9 +1,4 @@
-// Zeros that an optimizer makes in its first step become data immediately. Otherwise that step would have another graph
-// than all following ones, and half of the time until a training runs would go to a program that runs once.
-//
-// Optimizers with fused=True: a step is one node, whatever the number of parameters. Their hyperparameters are floats
-// in PyTorch's schemas, and floats belong to a program. Therefore an operator of this project is recorded instead
-// (python/torch_pjrt/decompositions/optimizers.py), which takes them as tensors, so that a schedule compiles nothing.
+// Optimizers: zeros that become their state, and steps with fused=True.
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/empty_strided.h>
@@ -16,13 +11,16 @@
 #include "device/record/recorder.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"
-#include "device/start/iterations.h"
+#include "device/start/optimizer_step.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
 
 namespace {
+
+// Zeros that an optimizer makes in its first step become data immediately. Otherwise that step would have another graph
+// than all following ones, and half of the time until a training runs would go to a program that runs once.
 
 // Returns whether the memory was not written before the step and is all the tensor's. Within the step,
 // torch.use_deterministic_algorithms fills empty memory.
@@ -47,6 +45,10 @@ void zero(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("zero_", torch::CppFunction::makeFromBoxedFunction<&zero>()); }
+
+// Optimizers with fused=True: a step is one node, whatever the number of parameters. Their hyperparameters are floats
+// in PyTorch's schemas, and floats belong to a program. Therefore an operator of this project is recorded instead
+// (python/torch_pjrt/decompositions/optimizers.py), which takes them as tensors, so that a schedule compiles nothing.
 
 at::Tensor on_device(const c10::IValue& value, c10::Device device) {
   if (value.isTensor() && !value.toTensor().is_cpu()) return value.toTensor();

@@ -1,24 +1,7 @@
-// put, put_: if an index occurs several times, the value that stays is not determined, which
-// torch.use_deterministic_algorithms must be notified. The CPU's kernel notifies it; a Meta kernel doesn't.
-//
-// slice_scatter and select_scatter of dense tensors: a clone, which shares the value, and a write to a part of it.
-// PyTorch's kernels clone the memory as a flat tensor instead, which hides the written part (graph/type.h).
-//
-// masked_fill_, index_fill_ and index_put_ into an expanded tensor, whose elements share memory. PyTorch deprecated
-// them, but the CPU runs them with a warning, where every other write of the kind is an error. Memory is filled if
-// any element that shares it would be, gets the sum of the additions to its elements, and keeps the last of several
-// values.
-//
-// arange, range, linspace and logspace with out=. The CPU's kernels fill the tensor in the order of its elements, and
-// leave its shape if the number of elements fits. Otherwise they resize it to one dimension, which their Meta kernels
-// always do. arange warns of that.
-//
-// _lazy_clone: a tensor whose memory is copied when one of the two is written. Values are immutable, so both storages
-// share one.
+// Writes that a Meta kernel alone doesn't describe: by index, to a part of a clone, and into expanded tensors.
 #include <ATen/Context.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/select_scatter_compositeexplicitautogradnonfunctional_dispatch.h>
@@ -29,12 +12,13 @@
 #include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 #include "device/tensor/access.h"
-#include "device/tensor/storage.h"
 
 namespace tpjrt::device {
 
 namespace {
 
+// put, put_: if an index occurs several times, the value that stays is not determined, which
+// torch.use_deterministic_algorithms must be notified. The CPU's kernel notifies it; a Meta kernel doesn't.
 void put(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const bool accumulates = stack->back().toBool();
   if (!accumulates) at::globalContext().alertNotDeterministic("put_");
@@ -45,6 +29,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("put", torch::CppFunction::makeFromBoxedFunction<&put>());
   m.impl("put_", torch::CppFunction::makeFromBoxedFunction<&put>());
 }
+
+// slice_scatter and select_scatter of dense tensors: a clone, which shares the value, and a write to a part of it.
+// PyTorch's kernels clone the memory as a flat tensor instead, which hides the written part (graph/type.h).
 
 // Returns the result, or undefined where PyTorch's kernel must run: for memory with gaps, and for calls that it
 // refuses.
@@ -75,6 +62,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("slice_scatter", &slice_scatter);
   m.impl("select_scatter", &select_scatter);
 }
+
+// masked_fill_, index_fill_ and index_put_ into an expanded tensor, whose elements share memory. PyTorch deprecated
+// them, but the CPU runs them with a warning, where every other write of the kind is an error. Memory is filled if
+// any element that shares it would be, gets the sum of the additions to its elements, and keeps the last of several
+// values.
 
 bool is_expanded(const at::Tensor& self) { return at::has_internal_overlap(self) == at::MemOverlap::Yes; }
 
@@ -184,50 +176,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index_put_", torch::CppFunction::makeFromBoxedFunction<&put_indexed>());
   m.impl("_index_put_impl_", torch::CppFunction::makeFromBoxedFunction<&put_indexed>());
 }
-
-void warn_of_rounding(const at::Tensor& out, int64_t elements) {
-  TORCH_WARN("The number of elements in the out tensor of shape ", out.sizes(), " is ", out.numel(),
-             " which does not match the computed number of elements ", elements,
-             ". Note that this may occur as a result of rounding error. The out tensor will be resized to a tensor of "
-             "shape (",
-             elements, ",).");
-}
-
-void fill_in_order(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
-  const Operator& op = Operator::of(handle);
-  const at::Tensor out = stack->back().toTensor();
-  if (out.numel() == 0) return record(op, *stack);
-  stack->back() = at::empty({0}, out.options());
-  record(op, *stack);
-  const at::Tensor filled = stack->back().toTensor();
-  if (filled.numel() != out.numel()) {
-    if (op.name == "aten::arange.start_out") warn_of_rounding(out, filled.numel());
-    out.resize_(filled.sizes());
-  }
-  out.copy_(filled.view(out.sizes()));
-  stack->back() = out;
-}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  const auto own = [&](const char* name) { m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fill_in_order>()); };
-  own("arange.start_out");
-  own("range.out");
-  own("linspace.out");
-  own("logspace.out");
-}
-
-at::Tensor lazy_clone(const at::Tensor& self) {
-  LazyStorage* storage = storage_of(self);
-  c10::Storage copy(c10::make_intrusive<LazyStorage>(storage->nbytes(), self.device().index()));
-  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(copy), self.key_set(), self.dtype());
-  impl->set_sizes_and_strides(self.sizes(), self.strides(), self.storage_offset());
-  at::Tensor result(std::move(impl));
-  const std::lock_guard lock(graph::graph_lock());
-  storage_of(result)->slot.bind(storage->slot.value());
-  return result;
-}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_lazy_clone", TORCH_FN(lazy_clone)); }
 
 }  // namespace
 

@@ -1,5 +1,4 @@
-// The points where rooms above plug in (the engine, the source of user locations), and the counters. Filters warnings
-// of a call that were passed on already.
+// The installed hooks, and the filter of warnings that were passed on already.
 #include "device/services/python_hooks.h"
 
 #include <c10/util/Exception.h>
@@ -9,27 +8,18 @@
 #include <algorithm>
 #include <atomic>
 
-#include "device/services/counters.h"
-#include "device/services/engine.h"
-
 namespace tpjrt::device {
 
 namespace {
-std::atomic<Engine*> installed_engine{nullptr};
+
 std::atomic<LocationSource> location_source{nullptr};
 thread_local Location traced_location;
 std::atomic<InterruptTest> interrupt_test{nullptr};
 std::atomic<SignalCheck> signal_check{nullptr};
 std::atomic<MessageSink> sink{nullptr};
 std::atomic<SubclassSource> subclass_source{nullptr};
-}  // namespace
 
-Engine& engine() {
-  Engine* engine = installed_engine;
-  TORCH_INTERNAL_ASSERT(engine, "pjrt: no engine is installed");
-  return *engine;
-}
-void install_engine(Engine* engine) { installed_engine = engine; }
+}  // namespace
 
 void install_location_source(LocationSource source) { location_source = source; }
 void set_location(Location location) { traced_location = std::move(location); }
@@ -63,49 +53,6 @@ Subclass subclass_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.key_set().has(c10::DispatchKey::Python)) return Subclass::kNone;
   const SubclassSource source = subclass_source;
   return source ? source(tensor) : Subclass::kNone;
-}
-
-Counters& counters() {
-  static auto* instance = new Counters;
-  return *instance;
-}
-
-bool Counters::count_fallback(const std::string& op) {
-  std::lock_guard guard(lock_);
-  fallbacks_[op]++;
-  return warned_.insert(op).second;
-}
-
-std::map<std::string, uint64_t> Counters::fallbacks() const {
-  std::lock_guard guard(lock_);
-  return fallbacks_;
-}
-
-void Counters::count_exchange(const std::string& op, uint64_t bytes) {
-  std::lock_guard lock(lock_);
-  Exchange& counted = exchanges_[op];
-  ++counted.calls;
-  counted.bytes += bytes;
-}
-
-std::map<std::string, Counters::Exchange> Counters::exchanges() const {
-  std::lock_guard lock(lock_);
-  return exchanges_;
-}
-
-double Counters::record_seconds() const {
-  return (static_cast<double>(plan_ns.load()) +
-          static_cast<double>(kTimedEvery) * static_cast<double>(timed_ns.load())) *
-         1e-9;
-}
-
-void Counters::reset() {
-  std::lock_guard guard(lock_);
-  fallbacks_.clear();
-  exchanges_.clear();
-  ops_recorded = 0;
-  host_transfer_bytes = 0;
-  plan_ns = timed_ns = 0;
 }
 
 HeardOnce::HeardOnce() : next_(c10::WarningUtils::get_warning_handler()), guard_(this) {}

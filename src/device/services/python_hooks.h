@@ -1,8 +1,4 @@
-// Hooks that the Python room installs: interrupts, the user's line, log lines and
-// subclasses; and filters of warnings.
-//
-// If Meta or a decomposition throws, the recorder tries another way. A KeyboardInterrupt (or SystemExit) that Python
-// raises there must reach the user instead.
+// Hooks that the Python room installs (interrupts, the user's line, log lines, subclasses), and filters of warnings.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +8,9 @@
 #include <vector>
 
 namespace tpjrt::device {
+
+// Interrupts. If Meta or a decomposition throws, the recorder tries another way. A KeyboardInterrupt (or SystemExit)
+// that Python raises there must reach the user instead.
 
 // Returns whether the exception being handled is an interrupt instead of an error of the program. Installed by the
 // Python room.

@@ -1,24 +1,16 @@
 // Sums of compressed matrices: of two, and of a CSR matrix along its dimensions. The number of a sum's elements is
 // data, and is read, unless both operands have their elements at the same places.
-//
-// aten::_to_dense of CSR and CSC matrices: torch_pjrt::sparse_to_dense, an op of indices and values, like the
-// products (Note [Sparse products]).
-//
-// aten::_convert_indices_from_coo_to_csr and its inverse for indices with gaps: the CPU's kernel, which interpreted
-// calls and programs use, reads them as if they were contiguous.
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/result_type.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include <algorithm>
+#include <array>
+#include <optional>
 
-#include "device/record/recorder.h"
 #include "device/sparse/sparse.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
@@ -92,69 +84,6 @@ at::Tensor sum_of_dims(const at::Tensor& self, c10::IntArrayRef dims, bool keepd
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("add.out", TORCH_FN(add_compressed_out));
   m.impl("_sparse_csr_sum.dim_dtype", TORCH_FN(sum_of_dims));
-}
-
-at::Tensor to_dense_meta(const at::Tensor& /*compressed*/, const at::Tensor& /*plain*/, const at::Tensor& values,
-                         c10::string_view /*layout*/, int64_t rows, int64_t columns) {
-  return at::empty({rows, columns}, values.options());
-}
-
-at::Tensor to_dense_composite(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
-                              c10::string_view layout, int64_t rows, int64_t columns) {
-  const auto [row, column] = rows_and_columns({compressed, plain, {}}, layout_of(layout));
-  return summed_at(flat_places(row, column, columns), values, rows * columns).reshape({rows, columns});
-}
-
-at::Tensor to_dense_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
-                           c10::string_view layout, int64_t rows, int64_t columns) {
-  const auto options = values.options().layout(layout_of(layout));
-  return at::_sparse_compressed_tensor_unsafe(compressed.contiguous(), plain.contiguous(), values.contiguous(),
-                                              {rows, columns}, options)
-      .to_dense();
-}
-
-TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
-  m.def(
-      "sparse_to_dense(Tensor compressed_indices, Tensor plain_indices, Tensor values, str layout, int rows, int "
-      "columns) -> Tensor");
-}
-TORCH_LIBRARY_IMPL(torch_pjrt, Meta, m) { m.impl("sparse_to_dense", TORCH_FN(to_dense_meta)); }
-TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) { m.impl("sparse_to_dense", TORCH_FN(to_dense_on_cpu)); }
-TORCH_LIBRARY_IMPL(torch_pjrt, CompositeExplicitAutograd, m) {
-  m.impl("sparse_to_dense", TORCH_FN(to_dense_composite));
-}
-TORCH_LIBRARY_IMPL(torch_pjrt, PrivateUse1, m) {
-  m.impl("sparse_to_dense", torch::CppFunction::makeFromBoxedFunction<&record_whole>());
-}
-
-at::Tensor to_dense(const at::Tensor& self, std::optional<at::ScalarType> dtype, std::optional<bool> masked_grad) {
-  const bool is_known = (self.layout() == c10::kSparseCsr || self.layout() == c10::kSparseCsc) && self.dim() == 2 &&
-                        self.dense_dim() == 0 && self.numel() > 0 && !dtype;
-  if (!is_known) {
-    return shared_kernel<at::Tensor>(c10::DispatchKey::SparseCsrCPU, "aten::_to_dense", "", self, dtype, masked_grad);
-  }
-  const Parts parts = parts_of(self);
-  return call_own<at::Tensor, const at::Tensor&, const at::Tensor&, const at::Tensor&, c10::string_view, int64_t,
-                  int64_t>("torch_pjrt::sparse_to_dense", parts.compressed, parts.plain, parts.values,
-                           name_of(self.layout()), self.size(0), self.size(1));
-}
-
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) { m.impl("_to_dense", TORCH_FN(to_dense)); }
-
-void record_contiguous(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const size_t first = stack->size() - op.schema().arguments().size();
-  for (size_t i = first; i < stack->size(); ++i) {
-    c10::IValue& value = (*stack)[i];
-    if (value.isTensor() && !op.schema().arguments()[i - first].is_out()) value = value.toTensor().contiguous();
-  }
-  record(Operator::of(op), *stack);
-}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_convert_indices_from_coo_to_csr", torch::CppFunction::makeFromBoxedFunction<&record_contiguous>());
-  m.impl("_convert_indices_from_coo_to_csr.out", torch::CppFunction::makeFromBoxedFunction<&record_contiguous>());
-  m.impl("_convert_indices_from_csr_to_coo", torch::CppFunction::makeFromBoxedFunction<&record_contiguous>());
-  m.impl("_convert_indices_from_csr_to_coo.out", torch::CppFunction::makeFromBoxedFunction<&record_contiguous>());
 }
 
 }  // namespace

@@ -1,17 +1,16 @@
-// The process's beginning of a step, and whether the thread makes optimizer state.
+// The places that the main thread has passed, and the work that is started there.
 #include "device/start/iterations.h"
 
-#include <algorithm>
-#include <atomic>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "device/services/engine.h"
 #include "device/services/modes.h"
 #include "device/services/python_hooks.h"
+#include "device/start/backward.h"
 
 namespace tpjrt::device {
 
@@ -84,53 +83,5 @@ void end_iteration_after_step() {
   const uint64_t since = std::exchange(last, newest_id());
   if (since != 0) engine().start("pending beside an optimizer step", since, kMuch);
 }
-
-namespace {
-
-thread_local int backwards = 0;
-
-bool on_device(const at::Tensor& root) {
-  return root.defined() && root.device().type() == c10::DeviceType::PrivateUse1;
-}
-
-}  // namespace
-
-Backward::Backward(c10::ArrayRef<at::Tensor> roots)
-    : was_multithreaded_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
-  if (!in_backward()) end_iteration_before_backward();
-  ++backwards;
-  if (std::any_of(roots.begin(), roots.end(), &on_device)) {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-  }
-}
-
-Backward::~Backward() {
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(was_multithreaded_);
-  --backwards;
-}
-
-bool in_backward() { return backwards > 0; }
-
-namespace {
-
-thread_local bool makes_state = false;
-std::atomic<uint64_t> began = std::numeric_limits<uint64_t>::max();  // the newest call before the step
-
-}  // namespace
-
-void begin_optimizer_step(bool first) {
-  makes_state = first;
-  std::lock_guard lock(graph::graph_lock());
-  began = graph::newest_id();
-}
-
-void end_optimizer_step() {
-  makes_state = false;
-  began = std::numeric_limits<uint64_t>::max();
-}
-
-bool makes_optimizer_state() { return makes_state; }
-
-bool in_optimizer_step(const graph::Node& node) { return node.id > began.load(std::memory_order_relaxed); }
 
 }  // namespace tpjrt::device

@@ -13,20 +13,7 @@
 //     started there if it is large, and was begun before the previous such call.
 // Only the main thread's iterations count: those of another thread (a prefetcher, a second trainer) would end in the
 // middle of them.
-//
-// A call of backward(), from its first node to its last.
-//
-// Note [Backward]: PyTorch's autograd engine runs the nodes of an accelerator in a separate thread for each device
-// while the caller sleeps. That costs two thread switches and two transfers of the GIL. For a device that computes by
-// itself the cost is negligible, but recording the whole backward of a small network takes less. The thread brings no
-// gain either, because it only records. So a backward whose roots are on "pjrt" runs in the caller's thread, as on
-// the CPU (torch.autograd.set_multithreading_enabled). Other devices keep their threads.
-//
-// A step of an optimizer: when it begins, and which calls belong to it.
 #pragma once
-
-#include <ATen/core/Tensor.h>
-#include <c10/core/AutogradState.h>
 
 #include <cstddef>
 
@@ -47,30 +34,5 @@ void end_iteration_before_copy(size_t nbytes);                   // from the hos
 void end_iteration_before_read(const graph::StorageSlot& slot);  // of a tensor
 void end_iteration_after_step();                                 // of an optimizer, whose work has been started
 void end_iteration_before_backward();
-
-// Lives while the engine runs. Backwards may be nested.
-class Backward {
- public:
-  explicit Backward(c10::ArrayRef<at::Tensor> roots);
-  ~Backward();
-  Backward(const Backward&) = delete;
-  Backward& operator=(const Backward&) = delete;
-
- private:
-  const bool was_multithreaded_;
-};
-
-// Returns whether a backward runs in this thread. Its copies and reads end no iteration (Note [Loop iterations]).
-bool in_backward();
-
-// `makes_state`: it is the first step, and zeros that this thread makes are the optimizer's state. PyTorch doesn't
-// report a step that raises, so that step lasts until the next one; meanwhile numbers may be inputs that would have
-// been constants.
-void begin_optimizer_step(bool makes_state);
-void end_optimizer_step();
-// Returns whether a first step runs in this thread.
-bool makes_optimizer_state();
-// Returns whether the call was recorded since the current step began.
-bool in_optimizer_step(const graph::Node& node);
 
 }  // namespace tpjrt::device

@@ -1,5 +1,4 @@
-// View and write nodes: how a tensor that differs from its storage's form reads and changes the storage's value. The
-// set of storages that a seal covers.
+// View and write nodes: how a tensor that differs from its storage's form reads and changes the storage's value.
 #include "device/tensor/access.h"
 
 #include <memory>
@@ -9,7 +8,6 @@
 #include <tuple>
 #include <utility>
 
-#include "device/services/traces.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/storage.h"
 #include "graph/signature.h"
@@ -25,6 +23,8 @@ using graph::Signature;
 using graph::SignaturePtr;
 using graph::TypePtr;
 using graph::Value;
+
+thread_local WriteWatcher* watcher = nullptr;
 
 // Strides of dimensions of size 1 (and of empty tensors) don't affect the layout.
 bool same_place(const graph::TensorType& form, const at::Tensor& tensor) {
@@ -179,6 +179,13 @@ Value current(const at::Tensor& tensor, LazyStorage* storage) {
   return storage->slot.value();
 }
 
+// Returns `count` elements of dtype from the start of the value's memory.
+Value flat(const Value& value, c10::ScalarType dtype, int64_t count, c10::DeviceIndex device) {
+  TypePtr target = graph::intern_contiguous(dtype, {count});
+  if (value.type() == target) return value;
+  return node(interned(Form::kView, value.type(), target, device), {&value}, {ScalarValue::of(int64_t{0})});
+}
+
 }  // namespace
 
 bool covers_storage(const at::Tensor& tensor) {
@@ -220,10 +227,6 @@ SignaturePtr signature_of_write(const at::Tensor& tensor) {
   return interned(Form::kWrite, base, type_of(tensor), tensor.device().index());
 }
 
-namespace {
-thread_local WriteWatcher* watcher = nullptr;
-}
-
 WriteWatcher::WriteWatcher() : outer_(std::exchange(watcher, this)) {}
 WriteWatcher::~WriteWatcher() { watcher = outer_; }
 bool WriteWatcher::is_there() { return watcher != nullptr; }
@@ -251,17 +254,6 @@ void write(const at::Tensor& tensor, Value value) {
 Value convert(const Value& value, TypePtr result, c10::DeviceIndex device) {
   return node(interned(Form::kConvert, value.type(), result, device), {&value}, {});
 }
-
-namespace {
-
-// Returns `count` elements of dtype from the start of the value's memory.
-Value flat(const Value& value, c10::ScalarType dtype, int64_t count, c10::DeviceIndex device) {
-  TypePtr target = graph::intern_contiguous(dtype, {count});
-  if (value.type() == target) return value;
-  return node(interned(Form::kView, value.type(), target, device), {&value}, {ScalarValue::of(int64_t{0})});
-}
-
-}  // namespace
 
 void write_prefix(LazyStorage* storage, Value old, c10::ScalarType dtype) {
   const auto device = storage->device().index();
@@ -293,45 +285,6 @@ std::vector<int64_t> shared_dims(const at::Tensor& tensor) {
 at::Tensor one_of(at::Tensor tensor, const std::vector<int64_t>& dims) {
   for (const int64_t dim : dims) tensor = tensor.narrow(dim, 0, 1);
   return tensor;
-}
-
-namespace {
-thread_local std::shared_ptr<Seal> sealed;
-}
-
-Seal::Seal() : newest_(reinterpret_cast<uintptr_t>(next_address(0).get())) {
-  std::lock_guard lock(graph::graph_lock());
-  std::unordered_set<const graph::Component*> seen;
-  graph::StorageSlot::for_each_pending([&](const graph::Value& value) {
-    const graph::Component* component = graph::Component::root(value.node->component.get());
-    if (!seen.insert(component).second) return true;
-    const graph::Link& ring = component->slots;
-    for (const graph::Link* link = ring.next; link != &ring; link = link->next) {
-      pending_.insert(static_cast<const graph::StorageSlot*>(link));
-    }
-    return true;
-  });
-}
-
-bool Seal::covers(const at::Tensor& tensor) const {
-  const LazyStorage* storage = storage_of(tensor);
-  if (reinterpret_cast<uintptr_t>(storage->data()) > newest_) return false;
-  std::lock_guard lock(graph::graph_lock());
-  return storage->slot.value() && !pending_.contains(&storage->slot);
-}
-
-const std::shared_ptr<Seal>& seal() { return sealed; }
-void set_seal(std::shared_ptr<Seal> seal) { sealed = std::move(seal); }
-
-void ask_before_write(const at::Tensor& written, const char* op) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !is_pjrt(written) || !storage_of(written)->whole, op,
-      ": writes to x.narrow(dim, start, n), whose start differs by rank. It is a copy in a world in one process, and x "
-      "would not change. Write x itself, as in x.index_copy_(dim, start + torch.arange(n, device=\"pjrt\"), values), "
-      "x.index_add_ or x.index_fill_; or clone() the part, and change the clone");
-  const std::shared_ptr<Seal> held = sealed;
-  if (held && foreign_trace().before_write && is_pjrt(written) && held->covers(written))
-    foreign_trace().before_write(written, op);
 }
 
 }  // namespace tpjrt::device

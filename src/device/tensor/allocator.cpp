@@ -1,5 +1,4 @@
-// Unique addresses, and memory statistics for torch.accelerator. The current device's index, and the check of a new
-// one.
+// Unique addresses, memory statistics for torch.accelerator, and the current device's index.
 #include "device/tensor/factory.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -16,6 +15,8 @@
 namespace tpjrt::device {
 
 namespace {
+
+thread_local c10::DeviceIndex chosen = 0;  // the current device
 
 using c10::CachingAllocator::Stat;
 using c10::CachingDeviceAllocator::DeviceStats;
@@ -116,12 +117,6 @@ c10::DataPtr next_address(c10::DeviceIndex device) {
   void* pointer = range.base + (next.fetch_add(kStep, std::memory_order_relaxed) & (range.size - 1));
   return {pointer, pointer, &no_memory, c10::Device(kPjrt, device)};
 }
-
-namespace {
-
-thread_local c10::DeviceIndex chosen = 0;
-
-}  // namespace
 
 c10::DeviceIndex device_index(int64_t index) {
   if (index == 0) return 0;

@@ -1,4 +1,4 @@
-// The device's own kernels for allocation and storage metadata.
+// The device's own kernels for allocation and storage metadata, addresses of storages, and the current device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,17 +10,15 @@
 
 namespace tpjrt::device {
 
-// Addresses of storages, and the device's memory statistics for torch.accelerator.
-//
-// A storage's pointer is a unique address in a mapping that can't be read. The memory itself is the plugin's, and is
-// allocated and freed with the values (engine.h, MemoryUse).
-//
-// The device that is current in this thread.
+// Addresses of storages. A storage's pointer is a unique address in a mapping that can't be read. The memory itself is
+// the plugin's, and is allocated and freed with the values (engine.h, MemoryUse).
 
 // Marks storages as this device's. Its allocations are addresses without memory.
 c10::Allocator* allocator();
 // Returns a new address, which no other storage has or had.
 c10::DataPtr next_address(c10::DeviceIndex device);
+
+// The device that is current in this thread.
 
 // Returns the index if the plugin has such a device; otherwise throws. Index 0 is valid without starting a client.
 c10::DeviceIndex device_index(int64_t index);

@@ -16,6 +16,7 @@
 #include "device/services/counters.h"
 #include "device/services/modes.h"
 #include "device/tensor/access.h"
+#include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/device_data.h"
@@ -77,21 +78,6 @@ class Constant final : public BoundArgument {
  private:
   graph::NodePtr leaf_;
 };
-
-}  // namespace
-
-std::unique_ptr<BoundArgument> bound_constant(graph::NodePtr leaf) {
-  return std::make_unique<Constant>(std::move(leaf));
-}
-
-std::unique_ptr<BoundArgument> bound_argument(c10::Device device, uint32_t argument, graph::TypePtr form,
-                                              int64_t result, bool donated, bool in_place) {
-  if (device.is_cpu()) return bound_on_cpu(argument, form, result, donated, in_place);
-  if (device.is_cuda()) return bound_on_cuda(argument, form, result);
-  return bound_on_device(argument, form, result, donated);
-}
-
-namespace {
 
 // Copies: to each rank in a world.
 class BoundOnCpu : public BoundArgument {
@@ -174,16 +160,6 @@ class BoundInPlace final : public BoundOnCpu {
   const void* memory_ = nullptr;  // of the last call's buffer, if the next call may use that
 };
 
-}  // namespace
-
-std::unique_ptr<BoundArgument> bound_on_cpu(uint32_t argument, graph::TypePtr form, int64_t result, bool donated,
-                                            bool in_place) {
-  if (in_place) return std::make_unique<BoundInPlace>(argument, form, result, donated);
-  return std::make_unique<BoundOnCpu>(argument, form, result, donated);
-}
-
-namespace {
-
 class BoundOnDevice final : public BoundArgument {
  public:
   BoundOnDevice(uint32_t argument, graph::TypePtr form, int64_t result, bool donated)
@@ -255,14 +231,6 @@ class BoundOnDevice final : public BoundArgument {
   std::optional<graph::StorageSlot> pending_;  // set while the value has to be computed
 };
 
-}  // namespace
-
-std::unique_ptr<BoundArgument> bound_on_device(uint32_t argument, graph::TypePtr form, int64_t result, bool donated) {
-  return std::make_unique<BoundOnDevice>(argument, form, result, donated);
-}
-
-namespace {
-
 class BoundOnCuda final : public BoundArgument {
  public:
   BoundOnCuda(uint32_t argument, graph::TypePtr form, int64_t result) : BoundArgument(argument, form, result) {}
@@ -321,48 +289,29 @@ class BoundOnCuda final : public BoundArgument {
 
 }  // namespace
 
+std::unique_ptr<BoundArgument> bound_constant(graph::NodePtr leaf) {
+  return std::make_unique<Constant>(std::move(leaf));
+}
+
+std::unique_ptr<BoundArgument> bound_argument(c10::Device device, uint32_t argument, graph::TypePtr form,
+                                              int64_t result, bool donated, bool in_place) {
+  if (device.is_cpu()) return bound_on_cpu(argument, form, result, donated, in_place);
+  if (device.is_cuda()) return bound_on_cuda(argument, form, result);
+  return bound_on_device(argument, form, result, donated);
+}
+
+std::unique_ptr<BoundArgument> bound_on_cpu(uint32_t argument, graph::TypePtr form, int64_t result, bool donated,
+                                            bool in_place) {
+  if (in_place) return std::make_unique<BoundInPlace>(argument, form, result, donated);
+  return std::make_unique<BoundOnCpu>(argument, form, result, donated);
+}
+
+std::unique_ptr<BoundArgument> bound_on_device(uint32_t argument, graph::TypePtr form, int64_t result, bool donated) {
+  return std::make_unique<BoundOnDevice>(argument, form, result, donated);
+}
+
 std::unique_ptr<BoundArgument> bound_on_cuda(uint32_t argument, graph::TypePtr form, int64_t result) {
   return std::make_unique<BoundOnCuda>(argument, form, result);
-}
-
-// Copies small state into flattened states and out of them.
-
-BoundFlattenedState::BoundFlattenedState(const graph::FlattenedState& state, uint32_t result) : result_(result) {
-  const size_t width = elementSize(state.dtype);
-  for (size_t i = 0; i < state.members.size(); ++i) {
-    const int64_t end = i + 1 < state.members.size() ? state.members[i + 1].first : state.elements;
-    const int64_t first = state.members[i].first;
-    spans_.push_back({static_cast<size_t>(first) * width, static_cast<size_t>(end - first) * width});
-  }
-  type_ = std::make_shared<const pjrt::BufferType>(buffer_type(state.dtype), std::vector<int64_t>{state.elements});
-  memory_ = c10::GetCPUAllocator()->allocate(type_->size_in_bytes);
-}
-
-void BoundFlattenedState::put(size_t member, const at::Tensor& tensor) {
-  const auto [first, nbytes] = spans_[member];
-  std::memcpy(static_cast<char*>(memory_.mutable_get()) + first, tensor.const_data_ptr(), nbytes);
-}
-
-const pjrt::Buffer* BoundFlattenedState::bind(pjrt::Client& client, size_t device_index) {
-  if (!buffer_) {
-    buffer_ =
-        client.buffer_from_host(memory_.get(), type_, pjrt::HostBufferSemantics::kZeroCopyMutable, device_index, {});
-    buffer_->set_counted(false);  // the memory is the host's
-  }
-  return buffer_.get();
-}
-
-void BoundFlattenedState::take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs) {
-  buffer_ = outputs[result_];
-  const void* memory = buffer_->host_pointer();
-  if (memory == memory_.get()) return;
-  std::memcpy(memory_.mutable_get(), memory, type_->size_in_bytes);
-  buffer_.reset();
-}
-
-void BoundFlattenedState::get(size_t member, const at::Tensor& tensor) const {
-  const auto [first, nbytes] = spans_[member];
-  std::memcpy(tensor.mutable_data_ptr(), static_cast<const char*>(memory_.get()) + first, nbytes);
 }
 
 }  // namespace tpjrt::engine

@@ -1,49 +1,25 @@
-// Calls a compiled trace. Draws the random keys of a call. Compiles a trace into a program.
+// Compiles a trace into a program, and calls it.
 #include "engine/compiled_call/compiled_graph.h"
 
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "device/services/engine.h"
 #include "device/start/eager.h"
-#include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
 #include "engine/replication/replication.h"
+#include "engine/replication/same_step.h"
 #include "engine/session/session.h"
 #include "graph/signature.h"
 
 namespace tpjrt::engine {
-
-RandomKeys::RandomKeys(const std::vector<graph::ScalarValue>& scalars, c10::Device device, c10::DeviceIndex computing)
-    : device_(device), computing_(computing) {
-  std::map<std::pair<uint64_t, uint64_t>, uint32_t> seen;  // by seed and offset
-  for (uint32_t i = 0; i + 1 < scalars.size(); ++i) {
-    if (scalars[i].kind != graph::ScalarValue::Kind::kKey) continue;
-    const auto first = seen.emplace(std::pair(scalars[i].bits, scalars[i + 1].bits), i).first->second;
-    keys_.push_back({i++, first});
-  }
-}
-
-void RandomKeys::draw(std::vector<graph::ScalarValue>& scalars) const {
-  for (const Key& key : keys_) {
-    if (key.first != key.number) {
-      std::copy_n(scalars.begin() + key.first, 2, scalars.begin() + key.number);
-      continue;
-    }
-    const auto [seed, offset] =
-        is_outside(device_) ? device::next_key_of(device_) : device::next_key(std::nullopt, computing_);
-    scalars[key.number] = graph::ScalarValue::key(seed);
-    scalars[key.number + 1] = graph::ScalarValue::key(offset);
-  }
-}
 
 bool CompiledGraph::matches(const std::vector<Given>& given) const {
   if (given.size() != forms_.size()) return false;

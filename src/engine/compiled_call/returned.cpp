@@ -1,5 +1,5 @@
 // Makes the caller's tensors from a program's results.
-#include "engine/compiled_call/compiled_graph.h"
+#include "engine/compiled_call/returned.h"
 
 #include <algorithm>
 #include <mutex>

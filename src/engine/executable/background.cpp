@@ -1,4 +1,4 @@
-// The queue of compiles and the threads that run them. Counts unfinished compiles.
+// The queue of compiles and the threads that run them.
 #include "engine/executable/background.h"
 
 #include <sched.h>
@@ -17,7 +17,8 @@
 #include <thread>
 #include <utility>
 
-#include "engine/executable/progress.h"
+#include "engine/executable/interruptible.h"
+#include "engine/executable/unfinished.h"
 
 namespace tpjrt::engine {
 
@@ -130,27 +131,5 @@ CompiledText BackgroundCompile::result(const std::function<CompiledText(const En
   }
   return task_->compiled.get();
 }
-
-namespace {
-
-std::atomic<int> unfinished{0};
-std::atomic<bool> ending{false};
-
-void end_at_once(int status, void* /*nothing*/) {
-  ending = true;  // set before the count is read: threads count their compile before they read it
-  if (unfinished == 0) return;
-  std::fflush(nullptr);
-  _exit(status);
-}
-
-}  // namespace
-
-Unfinished::Unfinished() {
-  ++unfinished;
-  while (ending) pause();  // forever: the exiting process compiles nothing
-}
-Unfinished::~Unfinished() { --unfinished; }
-
-void end_despite_unfinished() { on_exit(&end_at_once, nullptr); }
 
 }  // namespace tpjrt::engine

@@ -1,20 +1,14 @@
 // Makes a program's text an executable: from the disk cache if it was compiled before, otherwise by the plugin.
 //
 // Every program is made here, however it was recorded. Thread-safe.
-//
-// Options of clients and programs, by plugin, platform and environment.
-//
-// Statistics of collectives.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
 #include "disk/executables.h"
-#include "ops/rule/backend_lowerings.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -42,33 +36,5 @@ class Compiler {
  private:
   disk::Executables stored_;
 };
-
-// A plugin that may serve the device.
-struct PluginChoice {
-  std::string name, path;
-};
-
-bool is_cpu_plugin(const PluginChoice& plugin);
-bool is_cuda_plugin(const PluginChoice& plugin);
-bool is_gpu_plugin(const PluginChoice& plugin);
-pjrt::Options client_options(const PluginChoice& plugin);
-
-bool is_cpu(const pjrt::Client& client);
-
-struct Traits {                 // of a program, for XLA:CPU
-  bool small = false;           // no kernel is worth several threads
-  bool older_emitters = false;  // Note [Emitters] in engine/session/program_table.cpp
-};
-// Returns a program's options. `spans_processes`: Client::spans_processes.
-pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits,
-                                     bool spans_processes = false);
-// Returns which of the host's GPUs a client that spans processes uses in this process. Removes the option that says so.
-int64_t own_gpu(pjrt::Options& options, const pjrt::Node& node);
-
-// The number of collectives of one kind, and the bytes that each rank contributed.
-struct Collective {
-  uint64_t calls = 0, bytes = 0;
-};
-using Collectives = std::map<std::string, Collective>;  // by kind, such as "all_reduce"
 
 }  // namespace tpjrt::engine

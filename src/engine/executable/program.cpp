@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "device/start/iterations.h"
+#include "device/start/optimizer_step.h"
 
 namespace tpjrt::engine {
 

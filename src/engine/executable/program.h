@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/executable/compiler.h"
+#include "engine/executable/collectives.h"
 #include "engine/lower/module/emit_program.h"
 #include "graph/fingerprint/walk.h"
 #include "pjrt/client.h"
@@ -25,7 +25,7 @@
 
 namespace tpjrt::engine {
 
-struct LargestResult;  // engine/session/failures.h
+struct LargestResult;  // engine/session/out_of_memory.h
 
 struct Program {
   // Returns a program without an executable, which stands for an interpreted graph (Note [Tiers]).

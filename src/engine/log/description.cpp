@@ -1,5 +1,5 @@
 // Describes programs from their fingerprints.
-#include "engine/log/run_log.h"
+#include "engine/log/description.h"
 
 #include <algorithm>
 #include <sstream>

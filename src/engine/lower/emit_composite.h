@@ -5,10 +5,6 @@
 // named as in the schema. Operands are the tensors in the schema's order, then the inputs that vary: scalars and the
 // random key. Runtime assertions of the lowering (Note [Runtime assertions]) stay outside, so that a replacement only
 // computes the results.
-//
-// Kernels in place of composites: the offer, and the emission of a claim (Note [Kernels], kernels/table.h).
-//
-// The attributes of a composite: its call's arguments other than the operands.
 #pragma once
 
 #include <map>
@@ -17,7 +13,6 @@
 #include <vector>
 
 #include "engine/lower/emit_call.h"
-#include "kernels/table.h"
 
 namespace tpjrt::engine {
 
@@ -48,20 +43,5 @@ struct Operands {
 hlo::Values composite(ops::Emit& e, const graph::Signature& signature, const std::string& name,
                       const std::map<std::string, std::string>& attributes, const Operands& operands,
                       const hlo::Region& results);
-
-// Returns the kernel that claims this call's composite; none in programs that are only printed. Throws if a kernel is
-// invalid. `operands`: their types.
-kernels::Answer offer(const graph::Signature& signature, const std::string& name,
-                      const std::map<std::string, std::string>& attributes,
-                      const std::vector<graph::TypePtr>& operands);
-
-// Returns the results, with the signature's result types. Throws if the kernel gives other types.
-hlo::Values emit_claim(ops::Emit& e, const graph::Signature& signature, const std::string& name,
-                       const kernels::Answer& answer, const hlo::Values& operands,
-                       const std::vector<graph::TypePtr>& types);
-
-// Returns the attributes by name, in MLIR syntax. `numbers` that vary are operands, not attributes.
-std::map<std::string, std::string> attributes_of(const graph::Signature& signature,
-                                                 const std::vector<LoweredScalar>& scalars);
 
 }  // namespace tpjrt::engine

@@ -5,11 +5,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -34,6 +31,14 @@ bool is_slice_of_private_mapping(const c10::StorageImpl& storage) {
   const auto* whole = static_cast<const c10::StorageImpl*>(memory.get_context());
   const at::MapAllocator* mapping = at::MapAllocator::fromDataPtr(whole->data_ptr());
   return mapping && (mapping->flags() & (at::ALLOCATOR_MAPPED_SHARED | at::ALLOCATOR_MAPPED_SHAREDMEM)) == 0;
+}
+
+// Releases the buffer that a CPU storage over its memory keeps alive.
+void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
+
+c10::DispatchKey key_of(c10::DeviceType type) {
+  if (type == c10::kCPU) return c10::DispatchKey::CPU;
+  return type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1;
 }
 
 }  // namespace
@@ -69,18 +74,6 @@ void return_freed_memory() {
 
 void set_deleter_of_slices(c10::DeleterFnPtr deleter) { deleter_of_slices = deleter; }
 
-namespace {
-
-// Releases the buffer that a CPU storage over its memory keeps alive.
-void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
-
-c10::DispatchKey key_of(c10::DeviceType type) {
-  if (type == c10::kCPU) return c10::DispatchKey::CPU;
-  return type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1;
-}
-
-}  // namespace
-
 c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, const graph::TensorType& form, c10::Device device) {
   const auto nbytes = form.nbytes();
   if (!device.is_cpu()) return cuda::storage_over(std::move(buffer), nbytes, device);
@@ -111,41 +104,6 @@ at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph:
   auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), key, c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));
-}
-
-bool are_mappings_scarce() {
-  static const int64_t limit = [] {
-    int64_t most = 0;
-    std::ifstream("/proc/sys/vm/max_map_count") >> most;
-    return most;
-  }();
-  std::ifstream maps("/proc/self/maps");
-  if (limit <= 0 || !maps) return false;
-  const std::istreambuf_iterator<char> begin(maps), end;
-  return 2 * std::count(begin, end, '\n') > limit;
-}
-
-SuppliedResult::SuppliedResult(graph::TypePtr form) : form_(form), type_(buffer_type(*form)) {}
-
-const pjrt::Buffer* SuppliedResult::bind(pjrt::Client& client, size_t device_index) {
-  memory_ = c10::GetCPUAllocator()->allocate(form_->nbytes());
-  buffer_ =
-      client.buffer_from_host(memory_.get(), type_, pjrt::HostBufferSemantics::kZeroCopyMutable, device_index, {});
-  buffer_->set_counted(false);  // the memory is the host's
-  return buffer_.get();
-}
-
-c10::Storage SuppliedResult::take(std::shared_ptr<pjrt::Buffer> output) {
-  at::DataPtr memory = std::exchange(memory_, {});
-  let_go();
-  // The plugin doesn't use unaligned memory.
-  if (output->host_pointer() != memory.get()) return storage_over(std::move(output), *form_, c10::kCPU);
-  return {c10::Storage::use_byte_size_t(), form_->nbytes(), std::move(memory), c10::GetCPUAllocator(), true};
-}
-
-void SuppliedResult::let_go() {
-  buffer_.reset();
-  memory_.clear();
 }
 
 }  // namespace tpjrt::engine

@@ -1,6 +1,4 @@
 // Replication analysis: which ranks of a world are known to have equal values of a result.
-//
-// A check that all processes of a client have captured the same step.
 #pragma once
 
 #include <cstdint>
@@ -49,11 +47,5 @@ class ReplicationAnalysis {
 
 // Returns the replication of each of a walk's results, from the replications stored in its leaves.
 std::vector<Replication> replications(const graph::Walk& walk);
-
-// A captured step with collectives between processes is one program that all of them run. If their programs differed,
-// they would deadlock or reduce unrelated values. So before its first run they compare their graphs. Waits for all
-// processes and throws on each of them if the graphs differ. Does nothing for other programs. `program` belongs to the
-// walk. Takes no lock.
-void check_same_step(Session& session, const graph::Walk& walk, const Program& program);
 
 }  // namespace tpjrt::engine

@@ -1,4 +1,4 @@
-// Runs single calls while they are recorded (Note [Eager fast path], device/start/eager.h).
+// Runs single calls while they are recorded (Note [Eager fast path], device/start/eager_fast_path.h).
 #include <ATen/Context.h>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>

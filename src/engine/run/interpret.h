@@ -1,10 +1,4 @@
 // Interprets a graph with PyTorch's own kernels on the CPU or on CUDA.
-//
-// The invariant part of interpreted runs of a graph: the order, the operands' places, and the last read of each value.
-//
-// Operands and results of a single-op program among calls of PyTorch's kernels.
-//
-// The mode in which calls on the host make their tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,54 +7,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "engine/executable/program.h"
 #include "engine/memory/host_memory.h"
-#include "engine/run/kernel/kernel_call.h"
+#include "engine/run/calls_plan.h"
 #include "graph/fingerprint/walk.h"
 #include "graph/node.h"
 
 namespace tpjrt::engine {
-
-// Immutable. Values are numbered: first the leaves of the walk, then the results of its calls, in order.
-struct CallsPlan {
-  // `device`: PyTorch's device whose kernels run.
-  CallsPlan(const graph::Walk& walk, c10::Device device);
-  // Returns true if the plan belongs to this graph and no kernel has refused a call since it was made.
-  bool serves(const graph::Walk& walk) const;
-  // The number of plans made so far.
-  static uint64_t made();
-
-  struct Operand {
-    uint32_t value;
-    bool last;     // the last read
-    bool written;  // the call writes to it
-  };
-  struct Call {
-    KernelCall* call;
-    uint32_t operands;  // count
-    uint32_t results;
-    bool looks;        // check for signals before it
-    bool overwritten;  // new memory that is filled before it is read
-    bool aliases;      // a view that only PyTorch's kernels read: it stays in its base's memory
-  };
-  const c10::Device device;
-  std::vector<Call> calls;
-  std::vector<Operand> operands;                                      // of all calls, in order
-  std::vector<char> read;                                             // by value: 1 if it is read or returned
-  std::vector<uint32_t> results;                                      // values
-  std::vector<std::shared_ptr<const pjrt::BufferType>> result_types;  // as buffers
-  size_t safe = 0;                                                    // no call from this one on can fail
-  std::shared_ptr<Program> program;  // stands for the graph; the session's lock guards `interpreted`
-
- private:
-  void mark_overwritten();
-
-  uint64_t hash_, refused_;
-};
 
 // The values of the walk's leaves, and the execution of calls that PyTorch's kernels don't run.
 struct Interpreting {
@@ -82,6 +37,8 @@ struct Interpreting {
 // `plan` must serve the walk.
 std::vector<at::Tensor> interpret(const graph::Walk& walk, const CallsPlan& plan, const Interpreting& with);
 
+// Operands and results of a single-op program among calls of PyTorch's kernels.
+
 // Returns the operand, or a contiguous copy if a program can't use its memory in place. Its layout is its producer's
 // and may differ from the call's signature, whose type may have a view's strides.
 inline at::Tensor of_memory(const at::Tensor& operand) {
@@ -101,8 +58,8 @@ std::vector<at::Tensor> at_results(const graph::Node& node, const std::vector<gr
   return tensors;
 }
 
-// PyTorch's kernels must make plain tensors even if the user is in inference mode, because others may write to them
-// later.
+// The mode in which calls on the host make their tensors. PyTorch's kernels must make plain tensors even if the user is
+// in inference mode, because others may write to them later.
 struct Plain {
   std::optional<c10::InferenceMode> mode;
   std::optional<at::NoGradGuard> grad;

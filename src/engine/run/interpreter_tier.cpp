@@ -1,6 +1,4 @@
-// Interprets graphs, and decides when (Note [Tiers]).
-//
-// Interprets graphs with PyTorch's CUDA kernels (Note [Interpreter tier on CUDA]).
+// Interprets graphs with PyTorch's CPU or CUDA kernels, and decides when (Note [Tiers]).
 #include <ATen/Context.h>
 #include <ATen/record_function.h>
 
@@ -19,8 +17,9 @@
 #include "engine/run/cuda_run.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/session/failures.h"
+#include "engine/session/out_of_memory.h"
 #include "engine/tier/graph_keys.h"
+#include "engine/tier/identity.h"
 #include "graph/signature.h"
 
 namespace tpjrt::engine {
@@ -239,6 +238,7 @@ std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, uint32_t cal
   return made;
 }
 
+// See Note [Interpreter tier on CUDA].
 LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan) {
   const auto device = walk.nodes.back()->signature->device;
   at::globalContext().lazyInitDevice(c10::kCUDA);

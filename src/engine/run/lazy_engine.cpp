@@ -1,4 +1,4 @@
-// The parts of the engine's interface other than syncs and transfers. Transfers between host memory and device buffers.
+// The engine's interface other than syncs: memory, and transfers between host memory and device buffers.
 #include "engine/run/lazy_engine.h"
 
 #include <ATen/ops/empty_strided.h>
@@ -16,6 +16,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/replication/replication.h"
 #include "engine/run/kernel/kernel_call.h"
+#include "engine/session/out_of_memory.h"
 #include "graph/signature.h"
 
 namespace tpjrt::engine {

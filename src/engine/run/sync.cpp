@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/services/traces.h"
+#include "device/services/foreign_trace.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/device_data.h"
 #include "engine/replication/replication.h"

@@ -1,16 +1,19 @@
 // Makes programs from walks.
 #include "engine/session/program_table.h"
 
-#include "engine/session/failures.h"
-
 #include <algorithm>
 #include <mutex>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 
+#include "engine/executable/xla_options.h"
+#include "engine/log/description.h"
+#include "engine/log/metrics.h"
 #include "engine/lower/module/emit_program.h"
-#include "engine/memory/host_memory.h"
+#include "engine/memory/mappings.h"
+#include "engine/session/out_of_memory.h"
+#include "engine/session/rejected_program.h"
 #include "engine/session/session.h"
 #include "graph/node.h"
 #include "graph/print.h"

@@ -23,10 +23,12 @@
 #include "device/services/python_hooks.h"
 #include "engine/executable/compiler.h"
 #include "engine/executable/progress.h"
+#include "engine/executable/xla_options.h"
+#include "engine/log/metrics.h"
 #include "engine/log/run_log.h"
 #include "engine/lower/module/assertions.h"
-#include "engine/session/launch.h"
 #include "engine/session/program_table.h"
+#include "engine/session/queue.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {

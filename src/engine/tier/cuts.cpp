@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/tier/loop_rerolling.h"
 #include "engine/tier/policy.h"
 
 namespace tpjrt::engine {

@@ -1,5 +1,3 @@
-// A graph's name across processes.
-//
 // Graphs with dynamic shapes.
 //
 // Note [Dynamic shapes]: a graph with dynamic shapes is new each time: a cache, the tokens so far, sentences of other
@@ -11,15 +9,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <unordered_map>
 
 #include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
-
-// Returns a text that is equal in all processes for graphs of equal fingerprints. It contains no addresses.
-std::string identity(const graph::Walk& walk);
 
 // Returns true if the graph has only ops on a few integers. Hosts run these in next to no time, and their reader waits
 // anyway.

@@ -1,5 +1,5 @@
 // Finds the periods of a graph. This is the cold path: once for each new graph.
-#include "engine/tier/cuts.h"
+#include "engine/tier/loop_rerolling.h"
 
 #include <algorithm>
 #include <array>

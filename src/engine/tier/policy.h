@@ -93,7 +93,7 @@ void set_interprets_growing(bool value);
 bool stays_in_one_tier();
 
 struct PendingCompile;  // engine/session/program_table.h
-struct CallsPlan;       // engine/run/interpret.h
+struct CallsPlan;       // engine/run/calls_plan.h
 
 // The profile of a graph that has no program.
 struct GraphProfile {

@@ -13,7 +13,7 @@ Values functional_assert_async(Emit& e, const Call& c) {
   return {c.tensor("dep_token")};
 }
 
-// torch_pjrt::require_zero: device/services/traces.h. Without a message it asserts nothing, and only ties
+// torch_pjrt::require_zero: device/services/trace_assertions.h. Without a message it asserts nothing, and only ties
 // the result to an assertion.
 Values require_zero(Emit& e, const Call& c) {
   const Value given = c.tensor("violations"), result = c.tensor("result");

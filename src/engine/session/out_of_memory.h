@@ -3,19 +3,17 @@
 // Note [Out of memory]: a program that needs more memory than its device has is not started, so nothing changes.
 // Nothing changes either if a plugin rejects a program at its start. A plugin may also report lack of memory later
 // (XLA's CPU client does if the system refuses memory that it has, as under `ulimit -v`). Such an error is raised once,
-// by the next read or wait, and the queue (engine/session/launch.h) knows the program that caused it.
-//
-// Errors for rejected programs: the op at fault and the user's line.
+// by the next read or wait, and the queue (engine/session/queue.h) knows the program that caused it.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <cstddef>
 #include <memory>
 #include <string>
-#include <string_view>
 
-#include "engine/executable/program.h"
 #include "graph/fingerprint/walk.h"
-#include "pjrt/api/api.h"
-#include "pjrt/client.h"
+#include "pjrt/api/error.h"
 
 namespace tpjrt::engine {
 
@@ -34,13 +32,5 @@ struct LargestResult {
 [[noreturn]] void throw_out_of_memory(size_t nbytes, c10::DeviceIndex device, const std::string& more);
 // Throws PyTorch's error if `error` is about lack of memory; otherwise returns. `origin` may be null.
 void raise_out_of_memory(const pjrt::Error& error, c10::DeviceIndex device, const LargestResult* origin);
-
-// Compiles the graph's calls one by one to find the one at fault. Slow, but only on the way to an exception. The graph
-// is unchanged.
-[[noreturn]] void throw_refusal(pjrt::Client& client, ops::Target target, const graph::Walk& walk,
-                                const pjrt::Error& error);
-// Throws for a compiled program that can't run, nearly always for lack of memory. Names the call that needs the most of
-// it, and adds `consequence`.
-[[noreturn]] void throw_failure(const Program& program, const pjrt::Error& error, std::string_view consequence);
 
 }  // namespace tpjrt::engine

@@ -3,18 +3,12 @@
 // PyTorch decomposes it, and sums up the weights of the targets that count by masked_select, whose result's size
 // depends on data and would go to the host. With a dispatch mode it masks them instead. This kernel does the same, in
 // ops that autograd sees. PyTorch's own kernel decomposes other calls.
-//
-// aten::_embedding_bag_backward with sparse=True: returns a COO tensor of the rows that were looked up, by PyTorch's
-// own composite. A strided gradient is recorded.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
-#include <ATen/ops/_embedding_bag_sparse_backward.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/nll_loss_nd.h>
 #include <torch/library.h>
-
-#include "device/record/recorder.h"
 
 namespace tpjrt::device {
 
@@ -48,25 +42,6 @@ at::Tensor cross_entropy_loss(const at::Tensor& self, const at::Tensor& target, 
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("cross_entropy_loss", TORCH_FN(cross_entropy_loss)); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("cross_entropy_loss", TORCH_FN(cross_entropy_loss)); }
-
-// Arguments: grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode,
-// sparse, per_sample_weights, padding_idx
-void embedding_bag_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto argument = [&](size_t i) -> c10::IValue& {
-    return (*stack)[stack->size() - op.schema().arguments().size() + i];
-  };
-  if (!argument(9).toBool()) return record(Operator::of(op), *stack);
-  at::Tensor gradient = at::_embedding_bag_sparse_backward(
-      argument(0).toTensor(), argument(1).toTensor(), argument(2).toTensor(), argument(3).toTensor(),
-      argument(4).toTensor(), argument(6).toInt(), argument(7).toBool(), argument(8).toInt(),
-      argument(10).toOptional<at::Tensor>(), argument(11).toInt());
-  stack->resize(stack->size() - op.schema().arguments().size());
-  stack->emplace_back(std::move(gradient));
-}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_embedding_bag_backward", torch::CppFunction::makeFromBoxedFunction<&embedding_bag_backward>());
-}
 
 }  // namespace
 

@@ -1,8 +1,6 @@
 // Assertions are chained: each takes the result of the one before, so a value that depends on the last one depends on
 // all.
-//
-// The installed hooks of a foreign trace.
-#include "device/services/traces.h"
+#include "device/services/trace_assertions.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -64,20 +62,6 @@ void install_truth_source(TruthSource source) { truth_source = source; }
 std::optional<bool> assumed_truth(const at::Tensor& condition) {
   const TruthSource source = truth_source;
   return source && asserts() ? source(condition) : std::nullopt;
-}
-
-namespace {
-ForeignTrace installed{};
-}
-
-void install_foreign_trace(ForeignTrace trace) { installed = trace; }
-const ForeignTrace& foreign_trace() { return installed; }
-
-void raise_value_needed(const graph::DependsOnData& error, const char* cause) {
-  std::string text;
-  if (error.placeholder && installed.value_needed) text = installed.value_needed(error.placeholder, cause);
-  if (text.empty()) throw error;
-  throw graph::DependsOnData(text, error.placeholder);
 }
 
 }  // namespace tpjrt::device
