@@ -332,12 +332,20 @@ class HostBackend final : public Backend {
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     HostCollective call("c10d::alltoall_", Does::kMoves, group_);
-    Tensors from = call.reads(inputs), to = call.writes(outputs);
+    const Tensors from = flat(call.reads(inputs)), to = flat(call.writes(outputs));
     std::vector<int64_t> sizes, taken;
     for (const at::Tensor& input : inputs) sizes.push_back(input.numel());
     for (const at::Tensor& output : outputs) taken.push_back(output.numel());
     call.agree_about_parts(*host_, inputs.at(0).scalar_type(), sizes, taken);
-    return call.finish(host_->alltoall(to, from, opts));
+    // gloo's alltoall takes lists of tensors of one size.
+    std::vector<int64_t> sent_sizes, arriving_sizes;
+    for (const at::Tensor& part : from) sent_sizes.push_back(part.numel());
+    for (const at::Tensor& part : to) arriving_sizes.push_back(part.numel());
+    at::Tensor sent = at::cat(from), arriving = at::cat(to);
+    const Tensors arrived = arriving.split_with_sizes(arriving_sizes);
+    call.wait(host_->alltoall_base(arriving, sent, arriving_sizes, sent_sizes, opts));  // which clears equal sizes
+    for (size_t i = 0; i < to.size(); ++i) to[i].copy_(arrived[i]);
+    return finished_work(call.take_back());
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     HostCollective call("c10d::send", Does::kMoves, group_);
