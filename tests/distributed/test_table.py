@@ -52,18 +52,23 @@ def test_ranks_that_disagree(server: fresh.Server) -> None:
     assert ranks.run(server, HERE / "disagreeing.py", 3) == [17] * 3
 
 
+# Without reduce_scatter of parts of other sizes, which is refused.
+OF_NCCL = "test_(all_to_all|all_reduce|broadcast|reduce_(?!scatter_v)|scatter|gather|send_recv|nccl_backend)"
+
+
 @pytest.mark.parametrize(
-    ("size", "names", "least"),
+    ("size", "backend", "names", "least"),
     [
-        (2, "sparse_all_reduce|object_default|get_backend|sum_twice$|with_tag$|broadcast_full", 7),
-        pytest.param(4, "test_[ab]", 60, marks=pytest.mark.thorough),
-        pytest.param(4, "test_(?![ab]|ddp|monitored_barrier_allreduce)", 98, marks=pytest.mark.thorough),
+        (2, "gloo", "sparse_all_reduce|object_default|get_backend|sum_twice$|with_tag$|broadcast_full", 7),
+        pytest.param(4, "gloo", "test_[ab]", 60, marks=pytest.mark.thorough),
+        pytest.param(4, "gloo", "test_(?![ab]|ddp|monitored_barrier_allreduce)", 98, marks=pytest.mark.thorough),
         # The other trains on images of a million pixels, 252 times.
-        pytest.param(4, "test_ddp(?!_uneven_inputs$)", 56, marks=pytest.mark.thorough),
+        pytest.param(4, "gloo", "test_ddp(?!_uneven_inputs$)", 56, marks=pytest.mark.thorough),
+        pytest.param(4, "nccl", OF_NCCL, 25, marks=pytest.mark.thorough),
     ],
 )
-def test_pytorchs_own(server: fresh.Server, tmp_path: Path, size: int, names: str, least: int) -> None:
-    for passed, failed, _ in ranks.run(server, HERE / "pytorchs/own.py", size, "gloo", names, tmp_path):
+def test_pytorchs_own(server: fresh.Server, tmp_path: Path, size: int, backend: str, names: str, least: int) -> None:
+    for passed, failed, _ in ranks.run(server, HERE / "pytorchs/own.py", size, backend, names, tmp_path):
         assert passed >= least
         assert failed == {}
 
