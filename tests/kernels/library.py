@@ -9,8 +9,9 @@ import torch
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 # Native instructions (AVX512-BF16, AMX) for bfloat16: the library then runs its convolutions.
 HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
-# This project's kernel (src/kernels/cpu/products): for one row if the library multiplies the dtype, otherwise for more.
-HAS_ROWS: bool = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+# The library then runs convolutions of float32, and this project's kernel (src/kernels/cpu/products) skinny products:
+# of one row if the library multiplies the dtype, otherwise of more.
+HAS_AVX2: bool = torch.backends.cpu.get_cpu_capability().startswith("AVX")
 OF_MANY_ROWS = [
     dtype
     for dtype, uses_library in (

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_BF16, HAS_BF16_DOTS, LAYOUTS
+from tests.kernels.library import HAS_AVX2, HAS_BF16, HAS_BF16_DOTS, LAYOUTS
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -98,7 +98,7 @@ def test_values(name: str, with_bias: bool, dtype: torch.dtype, programs: list[s
     mine = results(case, [x.to("pjrt") for x in tensors], gradient.to("pjrt"))
     for x, expected in zip(mine, exact, strict=True):
         near(x, expected, dtype)
-    if HAS_BF16_DOTS or (HAS_BF16 and dtype == torch.float32):
+    if HAS_BF16_DOTS or (HAS_AVX2 and dtype == torch.float32):
         none_of_weight = name == "grouped" or options.get("groups") == 2
         assert by_library("".join(programs)) == list(PARTS)[: 2 if none_of_weight else 3]
 
@@ -286,6 +286,32 @@ print(any("_convolution_pointwise(" in text for text in texts))
 def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: bool) -> None:
     (reported,) = server.run(fresh.Job(OTHERWISE, environment=environment))
     assert reported.out.split() == [str(expected)]
+
+
+A_STEP = """
+import torch, torch_pjrt
+from torch_pjrt import _C
+texts = []
+_C.set_program_listener(lambda _, text: texts.append(text))
+model = torch.nn.Sequential(torch.nn.Conv2d(8, 32, 3), torch.nn.BatchNorm2d(32), torch.nn.Conv2d(32, 32, 3, groups=4))
+x = torch.randn(4, 8, 32, 32)
+gradients = []
+for function in (torch.compile(model, backend="pjrt"), model):
+    model.zero_grad()
+    function(x).square().sum().backward()
+    gradients.append([p.grad.clone() for p in model.parameters()])
+for mine, theirs in zip(*gradients, strict=True):
+    torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=2e-3)
+text = "".join(texts)
+for op in ("_convolution_pointwise", "convolution_backward", "batch_norm_in_training", "native_batch_norm_backward"):
+    print(text.count("::" + op + "("))
+"""
+
+
+@pytest.mark.skipif(not HAS_AVX2, reason="oneDNN has no AVX2 here: convolutions are XLA's")
+def test_a_step_of_float32_on_avx2(server: fresh.Server) -> None:
+    (reported,) = server.run(fresh.Job(A_STEP, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}))
+    assert all(int(count) > 0 for count in reported.out.split()), reported.out
 
 
 EVERY_SAMPLE = """

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_BF16, HAS_ROWS, OF_MANY_ROWS
+from tests.kernels.library import HAS_AVX2, HAS_BF16, OF_MANY_ROWS
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -91,7 +91,7 @@ ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-with_rows = pytest.mark.skipif(not HAS_ROWS, reason="the skinny GEMM's kernel is made of AVX2 and AVX-512")
+with_rows = pytest.mark.skipif(not HAS_AVX2, reason="the skinny GEMM's kernel is made of AVX2 and AVX-512")
 
 
 @with_rows

@@ -124,12 +124,12 @@ constexpr auto kClaims = std::to_array<Claim>({
     {Heavy::kProductOfBytes, kBf16 | kF16 | kF32, kAvx2, kNone, kAny, two(16), Who::kSkinny, kFewRows},     // 20
     {Heavy::kConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},                  // 2 to 8
     {Heavy::kConvolution, kBf16, kOneDnn, kDots, kAny ^ kStridedToFew, kNever, Who::kAten},                 // 0.5
-    {Heavy::kConvolution, kF32, kOneDnn, kNone, kAny, two(19), Who::kAten},                          // 1.3 to 1.6
+    {Heavy::kConvolution, kF32, kAvx2, kNone, kAny, two(19), Who::kAten},                            // 1.3 to 1.6
     {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight, two(19), Who::kAten},              // 2 to 8
     {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight | kGrouped, kNever, Who::kAten},    // no fast way
     {Heavy::kConvolutionOfWeight, kBf16, kOneDnn, kDots, kStraight | kGrouped, kNever, Who::kAten},  // 0.5
-    {Heavy::kConvolutionOfWeight, kF32, kOneDnn, kNone, kAny ^ kGrouped, two(19), Who::kAten},       // 1.3 to 1.6
-    {Heavy::kConvolutionOfWeight, kF32, kOneDnn, kNone, kAny, kNever, Who::kAten},                   // no fast way
+    {Heavy::kConvolutionOfWeight, kF32, kAvx2, kNone, kAny ^ kGrouped, two(19), Who::kAten},         // 1.3 to 1.6
+    {Heavy::kConvolutionOfWeight, kF32, kAvx2, kNone, kAny, kNever, Who::kAten},                     // no fast way
     {Heavy::kFrozenConvolution, kF32, kNone, kNone, kAny, two(19), Who::kAten},                      // 1.5 to 2
     {Heavy::kFrozenConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},     // 2 to 8
     {Heavy::kFileConvolution, kF32, kNone, kNone, kAny, two(19), Who::kOneDnn},                      // 1.5 to 1.7
@@ -141,7 +141,7 @@ constexpr auto kClaims = std::to_array<Claim>({
     {Heavy::kRecurrentLayer, kAll, kNone, kNone, kAny, two(15), Who::kAten},                         // 10
     {Heavy::kBatchNorm, kBf16, kDots, kNone, kAny, two(14), Who::kAten},                             // 10 in NHWC
     {Heavy::kBatchNorm, kBf16, kNone, kDots, kAny, kNever, Who::kAten},                              // no NHWC
-    {Heavy::kBatchNorm, kF32, kOneDnn, kNone, kImagesLast, two(14), Who::kAten},                     // 10
+    {Heavy::kBatchNorm, kF32, kAvx2, kNone, kImagesLast, two(14), Who::kAten},                       // 10
     {Heavy::kRows, kF32 | kF64 | kBf16, kNone, kNone, kAny, two(15), Who::kAten, kWideRows},         // 2 to 9
     {Heavy::kReducedRows, kF32 | kF64, kNone, kNone, kAny, two(15), Who::kAten, kWideRows},          // 2 to 9
     {Heavy::kLayerNorm, kF32 | kF64 | kBf16, kNone, kNone, kAny, two(20), Who::kAten, kWideRows},    // fewer passes

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.kernels.library import HAS_BF16, HAS_ROWS
+from tests.kernels.library import HAS_AVX2, HAS_BF16
 from tests.kernels.test_products import CALL, close, drawn
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
 with_library = pytest.mark.skipif(not HAS_BF16, reason="oneDNN multiplies no bfloat16 here: products are XLA's")
-with_rows = pytest.mark.skipif(not HAS_ROWS, reason="the skinny GEMM's kernel is made of AVX2 and AVX-512")
+with_rows = pytest.mark.skipif(not HAS_AVX2, reason="the skinny GEMM's kernel is made of AVX2 and AVX-512")
 
 
 @with_library
