@@ -1,6 +1,7 @@
 // The default lowerings: StableHLO's op of that name, where there is one.
 #include "ops/rule/backend_lowerings.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/rule/expression.h"
@@ -28,6 +29,19 @@ Value BackendLowerings::rounded_below(Emit&, const Value& x, const Value&) const
 
 Value BackendLowerings::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions,
                                     ElementType result, std::string_view precision) const {
+  // XLA divides by the size that is summed over where it folds a product of constants, which ends the process.
+  if (lhs.type.elements() == 0 || rhs.type.elements() == 0) {
+    Dims dims;
+    for (const int64_t i : dimensions.lhs_batch) dims.push_back(lhs.dim(i));
+    const auto add_free = [&](const Value& x, const Dims& batch, const Dims& contracting) {
+      for (int64_t i = 0; i < x.rank(); ++i) {
+        if (std::ranges::count(batch, i) == 0 && std::ranges::count(contracting, i) == 0) dims.push_back(x.dim(i));
+      }
+    };
+    add_free(lhs, dimensions.lhs_batch, dimensions.lhs_contracting);
+    add_free(rhs, dimensions.rhs_batch, dimensions.rhs_contracting);
+    return e.zeros({result, dims});
+  }
   return e.Builder::dot_general(lhs, rhs, dimensions, result, precision);
 }
 

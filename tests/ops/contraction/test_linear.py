@@ -147,3 +147,15 @@ def test_a_wider_result_of_a_batch(dtype: torch.dtype) -> None:
         torch.baddbmm(given[0].double(), *given[1:], **options)
     with pytest.raises(RuntimeError, match=r"baddbmm: out must be torch.float32, as out_dtype says, not torch.float64"):
         torch.baddbmm(*given, **options, out=torch.empty(2, 3, 5, dtype=torch.float64, device="pjrt"))
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
+def test_products_over_nothing_of_constants(dtype: torch.dtype) -> None:
+    """Their value is zero; XLA folds the product of two constants in a way that ended the process."""
+
+    def product(device: str) -> torch.Tensor:
+        a = torch.ones(1, 1, 50, 0, dtype=dtype, device=device)
+        return (a @ torch.ones(1, 1, 50, 0, dtype=dtype, device=device).mT).sum()
+
+    torch.testing.assert_close(product("pjrt").cpu(), product("cpu"))
