@@ -3,6 +3,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace tpjrt::engine {
@@ -22,6 +23,8 @@ std::optional<RecordedCall> RecordedCall::of(const std::vector<Value>& results,
   for (const graph::Node* node : graph::topological_order(results)) {
     if (places.contains(node)) continue;
     if (node->is_leaf() || call.calls_.size() == kMostNodes) return std::nullopt;
+    const auto is_large = [](graph::TypePtr type) { return type && type->nbytes() > kMostBytes; };
+    if (std::ranges::any_of(node->signature->results, is_large)) return std::nullopt;
     for (const graph::ScalarValue& scalar : node->scalars) {
       if (scalar.kind == graph::ScalarValue::Kind::kKey) return std::nullopt;
     }

@@ -4,7 +4,8 @@
 // compiled. To run its program, the work before it would have to run first, and the step would fall into two programs
 // at each such call. So a call of at most kMostNodes nodes whose arguments are pending is recorded instead: a copy of
 // the traced nodes costs no dispatch and no Meta kernel, and the step stays one graph. Left out are calls with effects
-// (updated arguments, random draws, assertions that no result needs) and those that take or give tensors elsewhere than on the device.
+// (updated arguments, random draws, assertions that no result needs), those that take or give tensors elsewhere than on
+// the device, and those with a value of more than kMostBytes, which their program may never store.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ namespace tpjrt::engine {
 
 class RecordedCall {
  public:
-  static constexpr size_t kMostNodes = 200;  // the backward of a masked attention has a hundred
+  static constexpr size_t kMostNodes = 200;               // the backward of a masked attention has a hundred
+  static constexpr size_t kMostBytes = size_t{64} << 20;  // of one value
 
   // Returns the call whose results are `results`, or nothing if it has too many nodes, draws random numbers or depends
   // on other leaves than `arguments`.

@@ -152,7 +152,7 @@ bool may_be_called(const Signature& signature, ops::Target target) {
 }
 
 // Returns a number that any such kernel may read in this place. Indices, lengths and offsets address memory, and not
-// every kernel checks them, so they are 0; pivots count from 1. What isn't an integer is 1, which has an inverse.
+// every kernel checks them, so they are 0; pivots count from 1. Other numbers are 1, which has an inverse.
 int64_t harmless(const Signature& signature, uint32_t operand) {
   const c10::ScalarType dtype = signature.operands[operand]->dtype;
   if (!c10::isIntegralType(dtype, /*includeBool=*/false)) return 1;

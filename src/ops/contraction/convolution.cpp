@@ -28,7 +28,8 @@ Geometry geometry_of(const Call& c) {
   if (g.groups <= 0) throw Mistake("groups are counted from 1");
   g.transposed = c.boolean("transposed");
   if (std::ranges::any_of(g.padding, [](int64_t n) { return n < 0; })) throw Mistake("negative padding");
-  if (std::ranges::any_of(g.dilation, [](int64_t n) { return n <= 0; })) throw Mistake("a dilation below 1");
+  if (std::ranges::any_of(g.dilation, [](int64_t n) { return n <= 0; }))
+    throw Mistake("dilation should be greater than zero");
   return g;
 }
 
