@@ -17,42 +17,28 @@ if __name__ == "__main__":  # a process for one way, which measure() started
     sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
 
 from world import trainers  # noqa: E402
+from world.llama import llama, train  # noqa: E402
 from world.worker import Worker, serve  # noqa: E402
 
 from measure import Result, compare_timed, count, seconds  # noqa: E402
 
 RANKS, ROUNDS = 4, 9
-SIZES = {"WIDTH": 256, "HEADS": 8, "LAYERS": 4, "LENGTH": 64, "VOCABULARY": 512, "BATCH": 8}
 BYTES = {"4 kB": 1 << 12, "256 kB": 1 << 18, "16 MB": 1 << 24}  # per device
 
 
 def step_of(model: Any, tokens: Any, captured: bool = False) -> Callable[[], object]:
     """Returns a training step; with `captured`, by compile_step."""
     import torch
-    from torch.nn.functional import cross_entropy
+
+    import torch_pjrt
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
 
     def step() -> None:
-        loss = cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    import torch_pjrt
+        train(model, optimizer, tokens)
 
     call = torch_pjrt.compile_step(step) if captured else step
     return lambda: (call(), torch.pjrt.synchronize())
-
-
-def llama() -> Any:
-    sys.path.insert(0, str(ROOT / "examples"))
-    import llama_torchrun
-
-    for name, size in SIZES.items():
-        setattr(llama_torchrun, name, size)
-    return llama_torchrun
 
 
 def facts_of(step: Callable[[], object]) -> dict[str, int]:

@@ -21,8 +21,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":  # a process for one way, which measure() started
-    sys.path[:0] = [str(ROOT / "bench"), str(ROOT), str(ROOT / "examples"), str(ROOT / "examples/trainers")]
+    sys.path[:0] = [str(ROOT / "bench"), str(ROOT), str(ROOT / "examples/trainers")]
 
+from world.llama import llama, train  # noqa: E402
 from world.worker import Worker, serve, step_of_all  # noqa: E402
 
 from measure import Result, compare_timed, count  # noqa: E402
@@ -39,14 +40,12 @@ def counted() -> int:
 
 def sharded(device: str) -> None:
     """Serves steps of a Llama in FSDP2 on the device."""
-    import llama_torchrun as made
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from torch.nn.functional import cross_entropy
 
-    made.WIDTH, made.HEADS, made.LAYERS, made.LENGTH, made.VOCABULARY, made.BATCH = 256, 8, 4, 64, 512, 8
+    made = llama()
     dist.init_process_group("gloo" if device == "cpu" else None)
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     torch.manual_seed(0)
@@ -58,12 +57,7 @@ def sharded(device: str) -> None:
     tokens = made.batch(0).chunk(dist.get_world_size())[dist.get_rank()].to(device)
 
     def step() -> None:
-        loss = cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        loss.item()
+        train(model, optimizer, tokens).item()
 
     for _ in range(WARM):
         step()
