@@ -1,17 +1,14 @@
 // References of chosen libraries lead to other functions, and those of others do not.
-//
-// The tests compile a small library with the compiler named by CXX, or `c++`.
 #include "linkage/redirect.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
+
+#include "../shared_library.h"
 
 namespace tpjrt::linkage::test {
 namespace {
@@ -21,24 +18,19 @@ pid_t nobody() { return kNobody; }
 
 using Ask = pid_t (*)();
 
-// A library that calls getpid, and one whose data has its address. `flags` are the linker's.
+// A library that calls getpid, and whose data has its address. `flags` are the linker's.
 struct Asking {
   explicit Asking(const std::string& flags) {
-    char name[] = "/tmp/torch_pjrt_test_XXXXXX";
-    const std::string folder = mkdtemp(name), source = folder + "/asking.c";
-    path = folder + "/asking.so";
-    std::ofstream(source) << "#include <unistd.h>\n"
-                             "static pid_t (*const volatile address)(void) = getpid;\n"
-                             "pid_t by_call(void) { return getpid(); }\n"
-                             "pid_t by_address(void) { return address(); }\n";
-    const char* compiler = std::getenv("CXX");
-    const std::string call =
-        std::string(compiler ? compiler : "c++") + " -x c -shared -fPIC " + flags + " -o " + path + " " + source;
-    EXPECT_EQ(std::system(call.c_str()), 0) << call;
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    EXPECT_EQ(std::system(("rm -r " + folder).c_str()), 0);
-    by_call = reinterpret_cast<Ask>(dlsym(library, "by_call"));
-    by_address = reinterpret_cast<Ask>(dlsym(library, "by_address"));
+    const tpjrt::test::SharedLibrary library(
+        "#include <unistd.h>\n"
+        "static pid_t (*const volatile address)() = getpid;\n"
+        "extern \"C\" pid_t by_call() { return getpid(); }\n"
+        "extern \"C\" pid_t by_address() { return address(); }\n",
+        flags);
+    path = library.path();
+    void* loaded = library.load();
+    by_call = reinterpret_cast<Ask>(dlsym(loaded, "by_call"));
+    by_address = reinterpret_cast<Ask>(dlsym(loaded, "by_address"));
   }
   std::string path;
   Ask by_call, by_address;

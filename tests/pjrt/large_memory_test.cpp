@@ -1,16 +1,14 @@
 // Large memory that a library frees serves its next allocation, and is never more than was in use
 // (Note [Large memory]).
-//
-// The tests compile a small library with the compiler named by CXX, or `c++`.
 #include "pjrt/large_memory.h"
 
-#include <dlfcn.h>
 #include <sys/resource.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
+#include "../shared_library.h"
 #include "test_client.h"
 
 namespace tpjrt::pjrt::test {
@@ -24,20 +22,17 @@ using Give = void (*)(void*);
 // A library that allocates and frees.
 struct Library {
   Library() {
-    char name[] = "/tmp/torch_pjrt_test_XXXXXX";
-    const std::string folder = mkdtemp(name), source = folder + "/memory.c", path = folder + "/memory.so";
-    std::ofstream(source) << "#include <stdlib.h>\n"
-                             "void* take(size_t bytes) { void* p = 0; return posix_memalign(&p, 64, bytes) ? 0 : p; }\n"
-                             "void* take_otherwise(size_t bytes) { return malloc(bytes); }\n"
-                             "void give(void* memory) { free(memory); }\n";
-    const char* compiler = std::getenv("CXX");
-    const std::string call = std::string(compiler ? compiler : "c++") + " -x c -shared -fPIC -o " + path + " " + source;
-    EXPECT_EQ(std::system(call.c_str()), 0) << call;
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    EXPECT_EQ(std::system(("rm -r " + folder).c_str()), 0);
-    take = reinterpret_cast<Take>(dlsym(library, "take"));
-    take_otherwise = reinterpret_cast<Take>(dlsym(library, "take_otherwise"));
-    give = reinterpret_cast<Give>(dlsym(library, "give"));
+    void* loaded = tpjrt::test::SharedLibrary(
+                       "#include <stdlib.h>\n"
+                       "extern \"C\" {\n"
+                       "void* take(size_t bytes) { void* p = 0; return posix_memalign(&p, 64, bytes) ? 0 : p; }\n"
+                       "void* take_otherwise(size_t bytes) { return malloc(bytes); }\n"
+                       "void give(void* memory) { free(memory); }\n"
+                       "}\n")
+                       .load();
+    take = reinterpret_cast<Take>(dlsym(loaded, "take"));
+    take_otherwise = reinterpret_cast<Take>(dlsym(loaded, "take_otherwise"));
+    give = reinterpret_cast<Give>(dlsym(loaded, "give"));
     EXPECT_TRUE(keep_large_memory(reinterpret_cast<void*>(take)));
   }
   Take take, take_otherwise;

@@ -1,38 +1,16 @@
 // Loads plugins: a file that is no plugin gives a message that names the path and the cure.
-//
-// The tests compile the broken plugins with the compiler named by CXX, or `c++`.
 #include <dirent.h>
 #include <unistd.h>
 
 #include <fstream>
 
+#include "../shared_library.h"
 #include "test_client.h"
 
 namespace tpjrt::pjrt::test {
 namespace {
 
-// A shared library compiled from this C++ source, in a folder that is deleted when the test ends.
-class SharedLibrary {
- public:
-  explicit SharedLibrary(const std::string& source) {
-    char name[] = "/tmp/torch_pjrt_test_XXXXXX";
-    folder_ = mkdtemp(name);
-    std::ofstream(folder_ + "/plugin.cpp") << source;
-    const char* compiler = std::getenv("CXX");
-    const std::string command =
-        std::string(compiler ? compiler : "c++") + " -shared -fPIC -o " + path() + " " + folder_ + "/plugin.cpp";
-    EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  }
-  ~SharedLibrary() {
-    unlink(path().c_str());
-    unlink((folder_ + "/plugin.cpp").c_str());
-    rmdir(folder_.c_str());
-  }
-  std::string path() const { return folder_ + "/plugin.so"; }
-
- private:
-  std::string folder_;
-};
+using tpjrt::test::SharedLibrary;
 
 // Returns the source of a plugin whose table has this size and version and no functions.
 std::string plugin_source(size_t struct_size, int major, int minor) {
