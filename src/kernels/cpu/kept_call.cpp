@@ -7,9 +7,11 @@
 #include <c10/util/Exception.h>
 #include <xla/ffi/api/ffi.h>
 
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 
 #include "kernels/cpu/handlers.h"
@@ -23,9 +25,14 @@ namespace ffi = xla::ffi;
 
 constexpr size_t kMostThrown = 64;  // kept until raised; beyond that, the oldest are dropped
 
+// Texts are looked up without a copy.
+struct TextHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
+
 struct Calls {
   std::mutex lock;
-  std::unordered_map<std::string, std::shared_ptr<const KeptCall>> by_text;
+  std::unordered_map<std::string, const KeptCall, TextHash, std::equal_to<>> by_text;
   std::map<int64_t, std::exception_ptr> thrown;
   int64_t last = 0;
 };
@@ -34,10 +41,11 @@ Calls& calls() {
   return *all;
 }
 
-std::shared_ptr<const KeptCall> find(std::string_view text) {
+// Returns a call that lives as long as the process, or null.
+const KeptCall* find(std::string_view text) {
   const std::lock_guard guard(calls().lock);
-  const auto found = calls().by_text.find(std::string(text));
-  return found == calls().by_text.end() ? nullptr : found->second;
+  const auto found = calls().by_text.find(text);
+  return found == calls().by_text.end() ? nullptr : &found->second;
 }
 
 int64_t keep_thrown(std::exception_ptr error) {
@@ -69,7 +77,7 @@ void run_on(const KeptCall& call, const std::vector<at::Tensor>& arguments, std:
 }
 
 ffi::Error call_of(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_view text) {
-  const std::shared_ptr<const KeptCall> call = find(text);
+  const KeptCall* const call = find(text);
   if (!call || args.size() != call->arguments.size() || rets.size() != call->results.size() + call->may_throw) {
     return ffi::Error::Internal("torch_pjrt knows no call '" + std::string(text) + "'");
   }
@@ -141,7 +149,7 @@ std::vector<at::Tensor> OpCall::operator()(const std::vector<at::Tensor>& operan
 
 void keep_call(const std::string& text, KeptCall call) {
   const std::lock_guard guard(calls().lock);
-  calls().by_text.try_emplace(text, std::make_shared<const KeptCall>(std::move(call)));
+  calls().by_text.try_emplace(text, std::move(call));
 }
 
 std::exception_ptr thrown(int64_t number) {
