@@ -79,6 +79,13 @@ Tensors flat(const Tensors& hosts) {
   return found;
 }
 
+// Returns the number of elements of each.
+std::vector<int64_t> sizes_of(const Tensors& tensors) {
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& tensor : tensors) sizes.push_back(tensor.numel());
+  return sizes;
+}
+
 // One call. Its writes are no in-place ops to autograd, as with any backend.
 class HostCollective {
  public:
@@ -333,14 +340,9 @@ class HostBackend final : public Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     HostCollective call("c10d::alltoall_", Does::kMoves, group_);
     const Tensors from = flat(call.reads(inputs)), to = flat(call.writes(outputs));
-    std::vector<int64_t> sizes, taken;
-    for (const at::Tensor& input : inputs) sizes.push_back(input.numel());
-    for (const at::Tensor& output : outputs) taken.push_back(output.numel());
-    call.agree_about_parts(*host_, inputs.at(0).scalar_type(), sizes, taken);
+    call.agree_about_parts(*host_, inputs.at(0).scalar_type(), sizes_of(inputs), sizes_of(outputs));
     // gloo's alltoall takes lists of tensors of one size.
-    std::vector<int64_t> sent_sizes, arriving_sizes;
-    for (const at::Tensor& part : from) sent_sizes.push_back(part.numel());
-    for (const at::Tensor& part : to) arriving_sizes.push_back(part.numel());
+    std::vector<int64_t> sent_sizes = sizes_of(from), arriving_sizes = sizes_of(to);
     at::Tensor sent = at::cat(from), arriving = at::cat(to);
     const Tensors arrived = arriving.split_with_sizes(arriving_sizes);
     call.wait(host_->alltoall_base(arriving, sent, arriving_sizes, sent_sizes, opts));  // which clears equal sizes
