@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -12,6 +13,7 @@ HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
 # The library then runs convolutions of float32, and this project's kernel (src/kernels/cpu/products) skinny products:
 # of one row if the library multiplies the dtype, otherwise of more.
 HAS_AVX2: bool = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+of_float32_convolutions = pytest.mark.skipif(not HAS_AVX2, reason="oneDNN has no AVX2 here: convolutions are XLA's")
 OF_MANY_ROWS = [
     dtype
     for dtype, uses_library in (

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_AVX2, HAS_BF16, HAS_BF16_DOTS, LAYOUTS
+from tests.kernels.library import HAS_AVX2, HAS_BF16, HAS_BF16_DOTS, LAYOUTS, of_float32_convolutions
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -308,7 +308,7 @@ for op in ("_convolution_pointwise", "convolution_backward", "batch_norm_in_trai
 """
 
 
-@pytest.mark.skipif(not HAS_AVX2, reason="oneDNN has no AVX2 here: convolutions are XLA's")
+@of_float32_convolutions
 def test_a_step_of_float32_on_avx2(server: fresh.Server) -> None:
     (reported,) = server.run(fresh.Job(A_STEP, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}))
     assert all(int(count) > 0 for count in reported.out.split()), reported.out

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.kernels.library import HAS_AVX2
+from tests.kernels.library import of_float32_convolutions
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
@@ -104,7 +104,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-@pytest.mark.skipif(not HAS_AVX2, reason="oneDNN has no AVX2 here: convolutions are XLA's")
+@of_float32_convolutions
 def test_a_training_step_turns_no_images(programs: list[str]) -> None:
     """Images keep their layout through convolution, norm, relu and pool, in both directions."""
     torch._dynamo.reset()
