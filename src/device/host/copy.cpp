@@ -12,7 +12,6 @@
 #include <ATen/ops/neg.h>
 #include <c10/core/Scalar.h>
 
-#include "device/aten_call/meta.h"
 #include "device/collectives/collectives.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"

@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "device/host/host.h"
 #include "device/host/pending_assertions.h"
 #include "device/services/modes.h"
 #include "device/services/trace_assertions.h"

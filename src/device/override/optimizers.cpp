@@ -6,7 +6,6 @@
 #include <ATen/ops/where.h>
 #include <torch/library.h>
 
-#include "device/aten_call/meta.h"
 #include "device/aten_call/operator.h"
 #include "device/record/recorder.h"
 #include "device/services/engine.h"

@@ -8,7 +8,6 @@
 #include <tuple>
 #include <utility>
 
-#include "device/tensor/factory.h"
 #include "device/tensor/storage.h"
 #include "graph/signature.h"
 #include "graph/type.h"

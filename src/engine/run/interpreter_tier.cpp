@@ -13,7 +13,6 @@
 #include "device/services/modes.h"
 #include "device/start/eager.h"
 #include "engine/memory/device_data.h"
-#include "engine/memory/host_memory.h"
 #include "engine/run/cuda_run.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"

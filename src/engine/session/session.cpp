@@ -23,7 +23,6 @@
 #include "engine/session/out_of_memory.h"
 #include "graph/signature.h"
 #include "graph/world.h"
-#include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
 #include "ops/contraction/contraction.h"
 #include "pjrt/api/api.h"
