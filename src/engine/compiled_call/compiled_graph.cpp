@@ -230,6 +230,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
       std::lock_guard lock(graph::graph_lock());
       graph::walk_trace(values, updates, supplied, walk);
     }
+    walk.is_awaited = waits_;
     program_ = session_.programs.find_or_compile(walk);
     if (program_->executable->replicas() > 1) replication_analysis_.emplace(walk);
   });

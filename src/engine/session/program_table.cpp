@@ -20,6 +20,7 @@
 #include "graph/signature.h"
 #include "hlo/builder.h"
 #include "kernels/table.h"
+#include "ops/xla_cpu/cpu_lowerings.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -86,6 +87,23 @@ Traits traits_of(const graph::Walk& walk, std::string_view text, size_t replicas
   const bool small = is_small(walk);
   const bool sooner = writes(walk) || (small && !has_repetition(walk));
   return {small, sooner && replicas == 1 && !needs_newer(text)};
+}
+
+// Returns true if XLA would hand the program to another thread for nothing (Note [Caller's thread]): the caller waits
+// for it, or it takes less time than two thread switches.
+bool belongs_to_callers_thread(const graph::Walk& walk, bool small) {
+  constexpr size_t kFewCalls = 16;
+  constexpr int64_t kFewElements = 1 << 7, kManyElements = 1 << 22;  // XLA runs it at once; switches don't matter
+  if (!walk.is_awaited && !(small && walk.nodes.size() <= kFewCalls)) return false;
+  int64_t elements = 0;
+  for (const Node* node : walk.nodes) {
+    int64_t most = 0;
+    for (const auto* types : {&node->signature->operands, &node->signature->results}) {
+      for (const graph::TypePtr type : *types) most = std::max(most, type ? type->numel() : 0);
+    }
+    elements += most;
+  }
+  return elements >= kFewElements && elements < kManyElements;
 }
 
 // XLA's GPU compiler divides by the memory that a program's arguments and results leave.
@@ -205,8 +223,11 @@ std::shared_ptr<PendingCompile> ProgramTable::prepare(const graph::Walk& walk, b
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
   program.collectives = collectives_of(walk);
-  pending->options = compile_options(session_.target(), device, traits_of(walk, emitted.text, client.replicas()),
-                                     client.spans_processes());
+  const Traits traits = traits_of(walk, emitted.text, client.replicas());
+  if (client.replicas() == 1 && emitted.processes.empty() && belongs_to_callers_thread(walk, traits.small)) {
+    emitted.text = ops::run_in_callers_thread(std::move(emitted.text), session_.target());
+  }
+  pending->options = compile_options(session_.target(), device, traits, client.spans_processes());
   pending->options.replicas = static_cast<int>(client.replicas());
   pending->options.processes = std::move(emitted.processes);
   pending->text = std::move(emitted.text);

@@ -202,6 +202,7 @@ void Walk::clear() {
   aliases.clear();
   states.clear();
   fingerprint.clear();
+  is_awaited = false;
 }
 
 void walk(c10::ArrayRef<StorageSlot*> slots, Walk& out) {

@@ -32,6 +32,7 @@ struct Walk {
   std::vector<FlattenedState> states;  // in traces only
   std::vector<uint64_t> fingerprint;
   uint64_t hash = 0;
+  bool is_awaited = false;  // the caller waits for each run; no part of the fingerprint
 
   bool empty() const { return results.empty(); }
   void clear();

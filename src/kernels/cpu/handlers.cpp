@@ -11,8 +11,8 @@ namespace tpjrt::kernels {
 namespace {
 
 const std::map<std::string, XLA_FFI_Handler*>& all() {
-  static const std::map<std::string, XLA_FFI_Handler*> handlers{{kAtenTarget, aten_call},
-                                                                {"torch_pjrt.stored", stored}};
+  static const std::map<std::string, XLA_FFI_Handler*> handlers{
+      {kAtenTarget, aten_call}, {"torch_pjrt.stored", stored}, {"torch_pjrt.zeros", zeros}};
   return handlers;
 }
 

@@ -23,5 +23,6 @@ bool give_cpu_kernels(pjrt::Client& client);
 
 XLA_FFI_Error* aten_call(XLA_FFI_CallFrame* frame);  // kept_call.cpp
 XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame);     // write.cpp
+XLA_FFI_Error* zeros(XLA_FFI_CallFrame* frame);      // write.cpp
 
 }  // namespace tpjrt::kernels

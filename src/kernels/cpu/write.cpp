@@ -1,6 +1,8 @@
-// Ops that only move memory: a write through strides into an operand, and the handler of a value that XLA must store.
+// A write through strides into an operand, and handlers: of a value that XLA must store, and of zeros.
 #include <torch/library.h>
 #include <xla/ffi/api/ffi.h>
+
+#include <cstring>
 
 #include "kernels/cpu/handlers.h"
 
@@ -31,6 +33,23 @@ XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame) {
           .Ret<xla::ffi::AnyBuffer>()
           .To([](xla::ffi::AnyBuffer, xla::ffi::Result<xla::ffi::AnyBuffer>) { return xla::ffi::Error::Success(); })
           .release();
+  return handler->Call(frame);
+}
+
+// Results of zeros, which XLA doesn't know (Note [Caller's thread]).
+XLA_FFI_Error* zeros(XLA_FFI_CallFrame* frame) {
+  static auto* handler = xla::ffi::Ffi::Bind()
+                             .RemainingArgs()
+                             .RemainingRets()
+                             .To([](xla::ffi::RemainingArgs, xla::ffi::RemainingRets results) {
+                               for (size_t i = 0; i < results.size(); ++i) {
+                                 auto result = results.get<xla::ffi::AnyBuffer>(i);
+                                 if (result.has_error()) return xla::ffi::Error::Internal("a result is no buffer");
+                                 std::memset((*result)->untyped_data(), 0, (*result)->size_bytes());
+                               }
+                               return xla::ffi::Error::Success();
+                             })
+                             .release();
   return handler->Call(frame);
 }
 

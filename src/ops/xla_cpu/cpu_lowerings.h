@@ -107,4 +107,17 @@ Expression usually(const Expression& rare, const std::vector<Expression>& operan
 // Returns the module with the stores that are worth it. `is_nhwc`: images are NHWC, and left to XLA.
 std::string with_stored_values(std::string module, Target target, bool is_nhwc);
 
+// Decides which thread runs a program.
+//
+// Note [Caller's thread]: XLA:CPU runs a program of up to 1,000 operations in the thread that starts it, and hands any
+// other to a thread of its own. A caller that waits for the results gains nothing: two thread switches take 10 to 25 µs
+// of the processor, more than most calls of 10,000 elements. No option changes that. What XLA counts as operations is
+// the only thing that a program decides. So the text of a program for which the caller waits ends with a loop that never
+// runs, and whose body XLA counts as a negative number of operations: a sum over a window of 2^60 elements for twelve
+// results overflows 64 bits. A run takes half a microsecond for it (a call that gives false, a jump over the loop), a
+// compile the time of one more kernel. If another version of XLA counts otherwise, the program is handed over.
+
+// Returns the module with such a loop, for XLA on a CPU.
+std::string run_in_callers_thread(std::string module, Target target);
+
 }  // namespace tpjrt::ops
