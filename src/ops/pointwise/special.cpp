@@ -185,7 +185,7 @@ void add_special_rules(RuleTable& rules) {
   rules.add("aten::erfc", unary_rule<"chlo.erfc">, kNotComplex);
   rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">, kByAten, kNotComplex);
   rules.add("aten::i0", bessel_i<0, false>, kNotComplex);
-  rules.add("aten::lgamma", unary_rule<"chlo.lgamma">, kNotComplex);
+  rules.add("aten::lgamma", unary_rule<"chlo.lgamma">, kByAten, kNotComplex);
   rules.add("aten::logit", logit, kNotComplex);
   rules.add("aten::logit_backward", logit_backward, kFloats);
   rules.add("aten::mvlgamma", mvlgamma, kNotComplex);

@@ -46,10 +46,10 @@ Values dirichlet_grad(Emit& e, const Call& c) {
 
 void add_traced_rules(RuleTable& rules) {
   rules.add("aten::special_airy_ai", of_one<airy_ai_forward<Traced>>, kNotComplex);
-  rules.add("aten::special_bessel_j0", of_one<bessel_j0_forward<Traced>>, kNotComplex);
-  rules.add("aten::special_bessel_j1", of_one<bessel_j1_forward<Traced>>, kNotComplex);
-  rules.add("aten::special_bessel_y0", of_one<bessel_y0_forward<Traced>>, kNotComplex);
-  rules.add("aten::special_bessel_y1", of_one<bessel_y1_forward<Traced>>, kNotComplex);
+  rules.add("aten::special_bessel_j0", of_one<bessel_j0_forward<Traced>>, kByAten, kNotComplex);
+  rules.add("aten::special_bessel_j1", of_one<bessel_j1_forward<Traced>>, kByAten, kNotComplex);
+  rules.add("aten::special_bessel_y0", of_one<bessel_y0_forward<Traced>>, kByAten, kNotComplex);
+  rules.add("aten::special_bessel_y1", of_one<bessel_y1_forward<Traced>>, kByAten, kNotComplex);
   rules.add("aten::special_modified_bessel_k0", of_one<modified_bessel_k0_forward<Traced>>, kNotComplex);
   rules.add("aten::special_modified_bessel_k1", of_one<modified_bessel_k1_forward<Traced>>, kNotComplex);
   rules.add("aten::special_scaled_modified_bessel_k0", of_one<scaled_modified_bessel_k0_forward<Traced>>, kNotComplex);

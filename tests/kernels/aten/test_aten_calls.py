@@ -131,6 +131,8 @@ SLOW_BY_XLA: dict[str, Function] = {
     "masked_scatter": lambda x: x.masked_scatter(x > 0, x),
     "sort": lambda x: (x.sort(1), x.sort(dim=0, descending=True, stable=True), x.argsort(1)),
     "digamma": lambda x: x.digamma(),
+    "lgamma": lambda x: x.lgamma(),
+    "bessel": lambda x: [getattr(torch.special, f"bessel_{kind}")(x) for kind in ("j0", "j1", "y0", "y1")],
     "exp2": lambda x: x.exp2(),
     "zeta": lambda x: torch.special.zeta(x.abs() + 1.5, x.abs() + 0.5),
     "solve_triangular": lambda x: torch.linalg.solve_triangular(x.nan_to_num(0, 1, -1) / 99 + 1, x, upper=True),
@@ -195,22 +197,31 @@ def test_what_xla_is_slow_at_of_bfloat16(name: str) -> None:
             assert_same(f(x.to("pjrt")), f(x))
 
 
+def is_by_aten(f: Function, x: torch.Tensor) -> bool:
+    programs: list[str] = []
+    _C.set_program_listener(lambda graph, text: programs.append(text))
+    try:
+        torch.pjrt.synchronize()
+        torch_pjrt.sync(torch.utils._pytree.tree_leaves(f(x.to("pjrt"))))
+    finally:
+        _C.set_program_listener(None)
+    return any("torch_pjrt.aten" in text for text in programs)
+
+
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", BFLOAT16_SLOW_BY_XLA)
 def test_only_of_bfloat16(name: str) -> None:
-    def by_aten(x: torch.Tensor) -> bool:
-        programs: list[str] = []
-        _C.set_program_listener(lambda graph, text: programs.append(text))
-        try:
-            torch.pjrt.synchronize()
-            torch_pjrt.sync(torch.utils._pytree.tree_leaves(BFLOAT16_SLOW_BY_XLA[name](x.to("pjrt"))))
-        finally:
-            _C.set_program_listener(None)
-        return any("torch_pjrt.aten" in text for text in programs)
+    f = BFLOAT16_SLOW_BY_XLA[name]
+    assert is_by_aten(f, given(torch.bfloat16, 256, 256))
+    assert not is_by_aten(f, given(torch.bfloat16, 16, 16))
+    assert not is_by_aten(f, given(torch.float32, 256, 256))
 
-    assert by_aten(given(torch.bfloat16, 256, 256))
-    assert not by_aten(given(torch.bfloat16, 16, 16))
-    assert not by_aten(given(torch.float32, 256, 256))
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["bessel", "lgamma", "cumsum"])
+def test_only_of_many_elements(name: str) -> None:
+    assert is_by_aten(SLOW_BY_XLA[name], given(torch.float32, 90, 90))
+    assert not is_by_aten(SLOW_BY_XLA[name], given(torch.float32, 20, 20))
 
 
 @pytest.mark.each_way
