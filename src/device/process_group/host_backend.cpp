@@ -50,6 +50,10 @@ constexpr const char* kReason = "the process group's backend has collectives of 
 // Whether a call computes with its tensors (adds, compares) or only moves them.
 enum class Does { kReduces, kMoves };
 
+// How a call uses tensors. kCopy: for work that overwrites what it reads, or reads until wait(), when other programs may
+// have taken the tensors' memory.
+enum class Use { kRead, kCopy, kWrite, kUpdate };
+
 // Returns whether gloo computes in this dtype.
 bool gloo_has(at::ScalarType dtype) {
   switch (dtype) {
@@ -134,43 +138,22 @@ class HostCollective {
     TORCH_CHECK(fits, "[", op_, "]", how.str());
   }
 
-  Tensors reads(const Tensors& tensors) {
-    Tensors hosts;
-    for (const at::Tensor& tensor : tensors) hosts.push_back(sent(to_host(tensor, /*writes=*/false)));
-    return hosts;
-  }
-  Lists reads(const Lists& lists) {
-    Lists hosts;
-    for (const Tensors& list : lists) hosts.push_back(reads(list));
-    return hosts;
-  }
-  Tensors writes(const Tensors& tensors) {
+  // Returns the tensors' memory on the host, in the form that gloo takes.
+  Tensors on_host(Use use, const Tensors& tensors) {
     Tensors hosts;
     for (const at::Tensor& tensor : tensors) {
-      const at::Tensor host = at::empty(tensor.sizes(), at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
+      const at::Tensor host = use == Use::kWrite
+                                  ? at::empty(tensor.sizes(), at::TensorOptions(c10::kCPU).dtype(tensor.dtype()))
+                                  : values_of(tensor, /*copied=*/use != Use::kRead);
+      if (use != Use::kWrite) sent_bytes_ += host.nbytes();
+      if (use == Use::kWrite || use == Use::kUpdate) written_.emplace_back(tensor, host);
       hosts.push_back(given(host));
-      written_.emplace_back(tensor, host);
     }
     return hosts;
   }
-  Lists writes(const Lists& lists) {
+  Lists on_host(Use use, const Lists& lists) {
     Lists hosts;
-    for (const Tensors& list : lists) hosts.push_back(writes(list));
-    return hosts;
-  }
-  Tensors updates(const Tensors& tensors) {
-    Tensors hosts;
-    for (const at::Tensor& tensor : tensors) {
-      const at::Tensor host = to_host(tensor, /*writes=*/true);
-      hosts.push_back(sent(host));
-      written_.emplace_back(tensor, host);
-    }
-    return hosts;
-  }
-  // Returns copies for work that is read until wait(): other programs may have taken the tensors' memory by then.
-  Tensors copies(const Tensors& tensors) {
-    Tensors hosts;
-    for (const at::Tensor& tensor : tensors) hosts.push_back(sent(to_host(tensor, /*writes=*/true)));
+    for (const Tensors& list : lists) hosts.push_back(on_host(use, list));
     return hosts;
   }
 
@@ -200,16 +183,11 @@ class HostCollective {
   }
 
   // Returns the tensor's own memory where that suffices, else a copy.
-  at::Tensor to_host(const at::Tensor& tensor, bool writes) const {
+  at::Tensor values_of(const at::Tensor& tensor, bool copied) const {
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor plain = world::premultiplied(tensor.resolve_conj().resolve_neg(), reduction_);
     const at::Tensor host = is_pjrt(plain) ? host_tensor(plain, op_.c_str()) : plain;
-    return writes ? host.clone(at::MemoryFormat::Contiguous) : host.contiguous();
-  }
-
-  at::Tensor sent(const at::Tensor& host) {
-    sent_bytes_ += host.nbytes();
-    return given(host);
+    return copied ? host.clone(at::MemoryFormat::Contiguous) : host.contiguous();
   }
 
   bool is_sum() const {
@@ -297,7 +275,8 @@ class HostBackend final : public Backend {
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
     HostCollective call("c10d::_allgather_base_", Does::kMoves, group_);
-    Tensors from = flat(call.reads(Tensors{input})), to = flat(call.writes(Tensors{output}));
+    Tensors from = flat(call.on_host(Use::kRead, Tensors{input})),
+            to = flat(call.on_host(Use::kWrite, Tensors{output}));
     call.agree(*host_, "", {output, input});
     return call.finish(host_->_allgather_base(to[0], from[0], opts));
   }
@@ -318,28 +297,28 @@ class HostBackend final : public Backend {
   WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
     HostCollective call("c10d::reduce_scatter_", Does::kReduces, group_, opts.reduceOp);
     Tensors from;
-    for (const Tensors& parts : inputs) from.push_back(at::cat(flat(call.reads(parts))));
+    for (const Tensors& parts : inputs) from.push_back(at::cat(flat(call.on_host(Use::kRead, parts))));
     return reduce_and_scatter(call, outputs, from, opts);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
     HostCollective call("c10d::_reduce_scatter_base_", Does::kReduces, group_, opts.reduceOp);
-    return reduce_and_scatter(call, {output}, flat(call.copies({input})), opts);
+    return reduce_and_scatter(call, {output}, flat(call.on_host(Use::kCopy, Tensors{input})), opts);
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override {
     HostCollective call("c10d::reduce_scatter_tensor_coalesced_", Does::kReduces, group_, opts.reduceOp);
-    return reduce_and_scatter(call, outputs, flat(call.copies(inputs)), opts);
+    return reduce_and_scatter(call, outputs, flat(call.on_host(Use::kCopy, inputs)), opts);
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
     HostCollective call("c10d::alltoall_base_", Does::kMoves, group_);
-    Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
+    Tensors from = call.on_host(Use::kRead, Tensors{input}), to = call.on_host(Use::kWrite, Tensors{output});
     call.agree_about_parts(*host_, input.scalar_type(), parts(input, input_sizes), parts(output, output_sizes));
     return call.finish(host_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts));
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     HostCollective call("c10d::alltoall_", Does::kMoves, group_);
-    const Tensors from = flat(call.reads(inputs)), to = flat(call.writes(outputs));
+    const Tensors from = flat(call.on_host(Use::kRead, inputs)), to = flat(call.on_host(Use::kWrite, outputs));
     call.agree_about_parts(*host_, inputs.at(0).scalar_type(), sizes_of(inputs), sizes_of(outputs));
     // gloo's alltoall takes lists of tensors of one size.
     std::vector<int64_t> sent_sizes = sizes_of(from), arriving_sizes = sizes_of(to);
@@ -351,20 +330,20 @@ class HostBackend final : public Backend {
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     HostCollective call("c10d::send", Does::kMoves, group_);
-    Tensors from = call.copies(tensors);
+    Tensors from = call.on_host(Use::kCopy, tensors);
     WorkPtr work = host_->send(from, to, tag);
     call.take_back();
     return work;
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
     HostCollective call("c10d::recv_", Does::kMoves, group_);
-    Tensors to = call.writes(tensors);
+    Tensors to = call.on_host(Use::kWrite, tensors);
     WorkPtr work = host_->recv(to, from, tag);
     return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
     HostCollective call("c10d::recv_any_source_", Does::kMoves, group_);
-    Tensors to = call.writes(tensors);
+    Tensors to = call.on_host(Use::kWrite, tensors);
     WorkPtr work = host_->recvAnysource(to, tag);
     return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
   }
@@ -397,7 +376,7 @@ class HostBackend final : public Backend {
       reduction = std::exchange(opts.reduceOp, world::after_factor(opts.reduceOp));
     }
     HostCollective call(op, does, group_, std::move(reduction));
-    Tensors all = call.updates(tensors);
+    Tensors all = call.on_host(Use::kUpdate, tensors);
     call.agree(*host_, root(opts), tensors);
     return call.finish((host_.get()->*collective)(all, opts));
   }
@@ -405,7 +384,7 @@ class HostBackend final : public Backend {
   // overwritten.
   WorkPtr reduce_and_scatter(HostCollective& call, const Tensors& outputs, Tensors from,
                              const c10d::ReduceScatterOptions& opts) {
-    const Tensors to = flat(call.writes(outputs));
+    const Tensors to = flat(call.on_host(Use::kWrite, outputs));
     c10d::AllreduceOptions all;
     all.reduceOp = world::after_factor(opts.reduceOp);
     all.timeout = opts.timeout;
@@ -427,8 +406,8 @@ class HostBackend final : public Backend {
   template <auto collective, class Outputs, class Inputs, class Options>
   WorkPtr exchange(const char* op, Does does, Outputs& outputs, Inputs& inputs, const Options& opts) {
     HostCollective call(op, does, group_);
-    Inputs from = call.reads(inputs);
-    Outputs to = call.writes(outputs);
+    Inputs from = call.on_host(Use::kRead, inputs);
+    Outputs to = call.on_host(Use::kWrite, outputs);
     call.agree(*host_, root(opts), outputs, inputs);
     return call.finish((host_.get()->*collective)(to, from, opts));
   }
