@@ -182,14 +182,11 @@ bool is_not_implemented(const std::exception_ptr& error) {
   }
 }
 
-HostListener host_listener = nullptr;
-
 // Counts an op that cuts the graph on every device, such as one whose result's shape depends on data, without a
 // warning where the device's memory is the host's: there the cut is the only cost.
 void note(const std::string& op, const char* reason, bool only_cuts) {
-  if (host_listener) host_listener(op, reason);
-  const bool is_first = counters().count_fallback(op);
-  if (is_first && !(only_cuts && engine().is_host_memory())) {
+  const bool copies = engine().report_host_call(op, reason);
+  if (counters().count_fallback(op) && (copies || !only_cuts)) {
     const Location location = user_location();
     TORCH_WARN("[", op, "] runs on the host", at_line(location), ": ", reason,
                ". The graph is cut there; torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 "
@@ -207,8 +204,6 @@ at::Tensor host_tensor_of(const graph::Value& leaf, const at::Tensor& tensor, si
 }
 
 }  // namespace
-
-void install_host_listener(HostListener listener) { host_listener = listener; }
 
 void check_may_run_on_host(const std::string& op, const char* reason) {
   TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), reason);

@@ -48,10 +48,6 @@ at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool
 // that would need a copy. See Engine::borrow.
 at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
 
-// Called for each call that ran on the host, in the thread that made it. Installed by the engine.
-using HostListener = void (*)(const std::string& op, const char* reason);
-void install_host_listener(HostListener listener);
-
 // The device's own kernels for copies and reads.
 
 // Copies. Like torch.cuda, a copy from the host to the device is complete when it returns: the host's memory may

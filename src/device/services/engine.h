@@ -63,8 +63,8 @@ class Engine {
   // Takes the memory out of the tensor's storage. Returns an empty value if the device can't use it in place: it has
   // a memory of its own, or needs another alignment.
   virtual graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) = 0;
-  // Returns whether the device computes in the host's memory. Starts the client.
-  virtual bool is_host_memory() = 0;
+  // Reports a call that ran on the host, and so cut the graph. Returns whether that copied values as well.
+  virtual bool report_host_call(const std::string& op, const char* reason) = 0;
   // Returns a CPU tensor with the leaf's form. It must not be written: it may be the device's own memory. `rank`
   // selects the rank of a world.
   virtual at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) = 0;

@@ -70,7 +70,7 @@ std::shared_ptr<Program> ProgramCache::find(const graph::Walk& walk) {
   return nullptr;
 }
 
-std::vector<ScalarSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is_one_call) const {
+std::vector<ScalarSlot> ProgramCache::slots_for(const graph::Walk& walk) const {
   std::vector<ScalarSlot> slots;
   std::unordered_map<graph::SignaturePtr, size_t> occurrences;
   for (const graph::Node* node : walk.nodes) {
@@ -85,12 +85,10 @@ std::vector<ScalarSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is
     const bool updates = node->signature->op && (writes || device::in_optimizer_step(*node));
     for (size_t i = 0; i < node->scalars.size(); ++i) {
       const ScalarValue& number = node->scalars[i];
-      const auto is_other = [&](const std::vector<ScalarValue>& seen) { return !(seen[i] == number); };
       // A view's offset is better a constant: two graphs with different offsets are not the same graph with another
       // value.
-      const bool changed = known && node->signature->op && is_other(last->second[occurrence]);
-      const bool differs = is_one_call && known && std::ranges::any_of(last->second, is_other);
-      const bool varies = number.kind == ScalarValue::Kind::kKey || changed || differs;
+      const bool changed = known && node->signature->op && !(last->second[occurrence][i] == number);
+      const bool varies = number.kind == ScalarValue::Kind::kKey || changed;
       slots.push_back({number, varies || (updates && number.kind == ScalarValue::Kind::kDouble), false});
     }
   }

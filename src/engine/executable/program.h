@@ -70,9 +70,8 @@ class ProgramCache {
  public:
   // Call it under the engine's lock.
   std::shared_ptr<Program> find(const graph::Walk& walk);
-  // Returns which scalars the next program for this fingerprint should take as arguments. `is_one_call`: a program of a
-  // single call.
-  std::vector<ScalarSlot> slots_for(const graph::Walk& walk, bool is_one_call = false) const;
+  // Returns which scalars the next program for this fingerprint should take as arguments.
+  std::vector<ScalarSlot> slots_for(const graph::Walk& walk) const;
   // Records the scalars of a graph that is being compiled.
   void remember(const graph::Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);

@@ -60,7 +60,7 @@ bool LazyEngine::may_interpret(const graph::Walk& walk, bool is_part) {
 }
 
 InterpretBy LazyEngine::interpret_by() {
-  if (is_host_memory()) return InterpretBy::kKernels;
+  if (session_.client().is_host_memory()) return InterpretBy::kKernels;
   return kernels_of(0).is_cuda() ? InterpretBy::kCudaKernels : InterpretBy::kCopies;
 }
 

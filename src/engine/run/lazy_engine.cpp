@@ -28,12 +28,11 @@ LazyEngine& LazyEngine::instance() {
   return *engine;
 }
 
-void LazyEngine::install() {
-  device::install_engine(this);
-  device::install_host_listener([](const std::string& op, const char* reason) {
-    RunLog& log = Session::instance().run_log;
-    if (log.is_on()) log.ran_on_host(op, reason);
-  });
+void LazyEngine::install() { device::install_engine(this); }
+
+bool LazyEngine::report_host_call(const std::string& op, const char* reason) {
+  if (session_.run_log.is_on()) session_.run_log.ran_on_host(op, reason);
+  return interpret_by() != InterpretBy::kKernels;
 }
 
 bool LazyEngine::lowers(const graph::Signature& signature, c10::ArrayRef<graph::ScalarValue> scalars,

@@ -28,7 +28,7 @@ class LazyEngine final : public device::Engine {
   void sync(c10::ArrayRef<graph::StorageSlot*> slots, const char* cause) override;
   graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) override;
   graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;
-  bool is_host_memory() override { return session_.client().is_host_memory(); }
+  bool report_host_call(const std::string& op, const char* reason) override;
   at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) override;
   bool is_same_on_all_ranks(const graph::Value& leaf) override;
   bool run_eagerly(const graph::Signature& signature, c10::ArrayRef<device::Shown> operands,

@@ -133,12 +133,6 @@ Collectives collectives_of(const graph::Walk& walk) {
   return collectives;
 }
 
-// Returns true if the graph is a single call (Note [Tiers]), not counting the memory that it writes to.
-bool is_one_call(const graph::Walk& walk) {
-  return std::ranges::count_if(walk.nodes, [](const Node* node) { return node->signature->name != "pjrt::empty"; }) ==
-         1;
-}
-
 // Returns true if the program's text may have composites.
 bool keeps_composites(const graph::Walk& walk) {
   return std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) {
@@ -197,12 +191,11 @@ std::shared_ptr<PendingCompile> ProgramTable::prepare(const graph::Walk& walk, b
   program.fingerprint = walk.fingerprint;
   program.num_calls = walk.nodes.size();
   pjrt::Client& client = session_.client();
-  const bool has_own_memory = !client.is_host_memory();
-  program.slots = cache_.slots_for(walk, has_own_memory && is_one_call(walk));
+  program.slots = cache_.slots_for(walk);
   cache_.remember(walk);
   const auto device = walk.nodes.empty() ? static_cast<c10::DeviceIndex>(client.own_device())
                                          : static_cast<c10::DeviceIndex>(walk.nodes.back()->signature->device);
-  if (has_own_memory) check_capacity(session_, walk, device);
+  if (!client.is_host_memory()) check_capacity(session_, walk, device);
   EmittedProgram emitted;
   {
     const bool knows = !keeps_composites(walk) || knows_composites(client);
