@@ -18,6 +18,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
+#include "engine/kernel/kernel_call.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"

@@ -10,6 +10,7 @@
 
 #include "device/aten_call/arguments.h"
 #include "device/aten_call/meta.h"
+#include "engine/kernel/kernel_call.h"
 #include "graph/functional_variant.h"
 #include "hlo/type.h"
 #include "kernels/cpu/kept_call.h"
@@ -67,60 +68,35 @@ std::string text_of(const Signature& signature) {
 
 constexpr int64_t kImages = 4;  // rank of a batch of images
 
-// Returns true if every result has memory, so that the kernel may write there.
-bool has_places(const Signature& signature) {
-  return std::all_of(signature.results.begin(), signature.results.end(), [](TypePtr type) { return type != nullptr; });
+// Returns the op's variant with out= arguments, if every result has memory.
+std::optional<c10::OperatorHandle> with_out(const Signature& signature) {
+  const bool has_places = std::ranges::all_of(signature.results, [](TypePtr type) { return type != nullptr; });
+  return has_places ? graph::out_variant_on_cpu(*signature.op) : std::nullopt;
 }
 
-// Returns the scalars, which follow the operands.
-std::vector<ScalarValue> scalars_of(c10::ArrayRef<at::Tensor> given, size_t operands) {
-  std::vector<ScalarValue> scalars;
-  for (const at::Tensor& number : given.slice(operands)) scalars.push_back(ScalarValue::of(number.item()));
-  return scalars;
-}
+// A recorded call within a program. Its arguments are the operands, the scalars, and the key of a draw.
+struct RecordedCall {
+  std::shared_ptr<Signature> signature;
+  std::shared_ptr<const KernelCall> kernel;
 
-// Runs a draw with the key that follows the scalars.
-std::vector<at::Tensor> draw(const Signature& signature, const std::vector<at::Tensor>& given) {
-  const c10::ArrayRef<at::Tensor> all = given;
-  const auto* key = given.back().const_data_ptr<uint64_t>();
-  const size_t operands = signature.operands.size();
-  return kernels::host_kernel(signature)({signature, scalars_of(all.slice(0, all.size() - 1), operands),
-                                          all.slice(0, operands), kernels::RandomState{key[0], key[1]}});
-}
-
-std::vector<at::Tensor> run(const Signature& signature, const device::StackTemplate& form,
-                            const std::optional<c10::OperatorHandle>& writing, const std::vector<at::Tensor>& given,
-                            const std::vector<at::Tensor>& places) {
-  torch::jit::Stack stack;
-  form.push(stack, scalars_of(given, signature.operands.size()), [&](uint32_t operand) { return given[operand]; });
-  if (writing) {
-    for (const at::Tensor& place : places) stack.emplace_back(place);
-    writing->callBoxed(stack);
-    return places;
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& arguments,
+                                     const std::vector<at::Tensor>& places) const {
+    const auto scalars_end = arguments.end() - (signature->random ? 1 : 0);
+    const auto operands_end = arguments.begin() + std::ssize(signature->operands);
+    std::vector<at::Tensor> operands(arguments.begin(), operands_end), all, results;
+    std::vector<ScalarValue> scalars;
+    for (auto number = operands_end; number != scalars_end; ++number)
+      scalars.push_back(ScalarValue::of(number->item()));
+    kernels::RandomState key{};
+    if (signature->random) std::copy_n(arguments.back().const_data_ptr<uint64_t>(), key.size(), key.begin());
+    torch::jit::Stack stack;
+    kernel->compute(scalars, key, operands, places, stack, all);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (signature->results[i]) results.push_back(std::move(all[i]));
+    }
+    return results;
   }
-  signature.op->callBoxed(stack);
-  std::vector<at::Tensor> results, all = device::tensors_of(stack);
-  for (size_t i = 0; i < all.size() && i < signature.results.size(); ++i) {
-    if (signature.results[i]) results.push_back(std::move(all[i]));
-  }
-  return results;
-}
-
-// Runs the in-place op over the first operand, whose memory is the result's. If they differ, the operand is copied
-// there first.
-std::vector<at::Tensor> run_in_place(const c10::OperatorHandle& op, const device::StackTemplate& form, size_t operands,
-                                     std::vector<at::Tensor> given, const std::vector<at::Tensor>& places) {
-  const void* memory = places.at(0).const_data_ptr();
-  if (given[0].const_data_ptr() != memory) places[0].copy_(given[0]);  // a plugin may not have aliased them
-  for (size_t i = 1; i < operands; ++i) {
-    if (given[i].const_data_ptr() == memory) given[i] = given[i].clone();
-  }
-  given[0] = places[0];
-  torch::jit::Stack stack;
-  form.push(stack, scalars_of(given, operands), [&](uint32_t operand) { return given[operand]; });
-  op.callBoxed(stack);
-  return places;
-}
+};
 
 // Returns the op that overwrites the first operand, if it is better and nothing else of the call uses that operand.
 std::optional<c10::OperatorHandle> in_place(const Signature& signature, const Values& operands) {
@@ -249,21 +225,19 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
     orders.results.push_back(order_of(types.back().dims));
     elements += types.back().elements();
   }
-  const std::optional<c10::OperatorHandle> over = in_place(signature, operands);
   const auto kept = std::make_shared<Signature>(signature);  // the original may be freed if it is part of another
   kept->lowering = nullptr;
-  const auto writing = has_places(signature) ? graph::out_variant_on_cpu(*signature.op) : std::nullopt;
+  kept->on_host = nullptr;
+  Variants variants{.in_place = in_place(signature, operands)};
+  const bool is_over = variants.in_place.has_value();
+  if (!is_over) variants.out = with_out(signature);
   kernels::KeptCall call;
   constexpr int64_t kGrain = 1 << 15;  // what ATen gives one thread
   call.is_large = elements > kGrain;
-  call.run = [kept, writing, over, form = device::StackTemplate(*kept, c10::Device(c10::kCPU))](
-                 const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& places) {
-    if (kept->random) return draw(*kept, arguments);
-    return over ? run_in_place(*over, form, kept->operands.size(), arguments, places)
-                : run(*kept, form, writing, arguments, places);
-  };
+  call.run = RecordedCall{
+      kept, std::make_shared<KernelCall>(kept.get(), c10::kCPU, /*is_kernel_usable=*/true, std::move(variants))};
   const Values results = ops::emit_kept(e, text_of(signature), given, types, std::move(call), orders,
-                                        over ? std::optional<size_t>(0) : std::nullopt);
+                                        is_over ? std::optional<size_t>(0) : std::nullopt);
   Values all;
   size_t next = 0;
   for (const TypePtr type : signature.results) all.push_back(type ? results[next++] : Value{});

@@ -36,11 +36,6 @@ bool is_slice_of_private_mapping(const c10::StorageImpl& storage) {
 // Releases the buffer that a CPU storage over its memory keeps alive.
 void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
 
-c10::DispatchKey key_of(c10::DeviceType type) {
-  if (type == c10::kCPU) return c10::DispatchKey::CPU;
-  return type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1;
-}
-
 }  // namespace
 
 bool is_aligned(const void* memory) {
@@ -96,14 +91,6 @@ std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor, const pjrt::B
                                              : cuda::buffer_under(memory);
   const bool fits = buffer && buffer->dims() == type.dims && buffer->element_type() == type.element_type;
   return fits ? buffer : nullptr;
-}
-
-at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,
-                       const graph::Sizes& strides, int64_t offset) {
-  const c10::DispatchKeySet key(key_of(storage.device_type()));
-  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), key, c10::scalarTypeToTypeMeta(dtype));
-  impl->set_sizes_and_strides(sizes, strides, offset);
-  return at::Tensor(std::move(impl));
 }
 
 }  // namespace tpjrt::engine

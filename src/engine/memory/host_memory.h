@@ -43,10 +43,6 @@ c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, const graph::Ten
 // null.
 std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor, const pjrt::BufferType& type);
 
-// Returns a tensor over a storage of any device.
-at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,
-                       const graph::Sizes& strides, int64_t offset);
-
 // Returns freed memory from the C library's allocator to the system: a long compile often leaves a gigabyte there.
 // Takes milliseconds, and makes the next allocations slower.
 void return_freed_memory();

@@ -1,8 +1,12 @@
 // Plans interpreted runs.
 #include "engine/run/calls_plan.h"
 
+#include <algorithm>
 #include <atomic>
+#include <string_view>
 
+#include "engine/lower/call_lowering.h"
+#include "engine/lower/emit_call.h"
 #include "engine/memory/device_data.h"
 #include "graph/node.h"
 
@@ -25,7 +29,29 @@ int64_t elements(const Node& node) {
 
 std::atomic<uint64_t> all_made = 0;
 
+// Returns true if the call's program has runtime assertions about its data. CUDA's kernels assert on the GPU or check
+// nothing: an index out of range would end all GPU work of this process.
+bool is_checked(const graph::Signature& s, c10::ArrayRef<graph::ScalarValue> scalars) {
+  const bool may_be = std::ranges::any_of(
+      s.operands, [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/true); });
+  return may_be && s.op && s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA) &&
+         requires_of_data(s, scalars);
+}
+
+// Returns true if programs draw other numbers than PyTorch's kernels.
+bool is_drawn_otherwise(const graph::Signature& s) {
+  return s.random && kernels::pytorch_draw(s) && way_of(s) != std::string_view("kernel");
+}
+
 }  // namespace
+
+KernelCall& kernel_call(const graph::Signature& s, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars) {
+  if (!s.on_host) {
+    const bool is_usable = device.is_cpu() ? !is_drawn_otherwise(s) : !is_checked(s, scalars);
+    s.on_host = new KernelCall(&s, device, is_usable);
+  }
+  return *static_cast<KernelCall*>(const_cast<void*>(s.on_host));
+}
 
 uint64_t CallsPlan::made() { return all_made; }
 
@@ -39,7 +65,7 @@ CallsPlan::CallsPlan(const graph::Walk& walk, c10::Device device)
     const auto results = static_cast<uint32_t>(node->signature->results.size());
     first[node->local] = values;
     values += results;
-    KernelCall& call = KernelCall::of(*node, device);
+    KernelCall& call = kernel_call(*node->signature, device, node->scalars);
     calls.push_back({&call, static_cast<uint32_t>(node->operands.size()), results, since_look >= kElementsBetweenLooks,
                      /*overwritten=*/false, call.way() == KernelCall::Way::kView});
     if (calls.back().looks) since_look = 0;

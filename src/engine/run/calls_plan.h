@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/executable/program.h"
-#include "engine/run/kernel/kernel_call.h"
+#include "engine/kernel/kernel_call.h"
 #include "graph/fingerprint/walk.h"
 
 namespace tpjrt::engine {
@@ -49,5 +49,10 @@ struct CallsPlan {
 
   uint64_t hash_, refused_;
 };
+
+// Returns the call of this signature on PyTorch's CPU or CUDA `device`, the one device of such calls in a process. Like
+// the signature, it is never freed. `scalars`: those of any such call. Under the session's lock.
+KernelCall& kernel_call(const graph::Signature& signature, c10::Device device,
+                        c10::ArrayRef<graph::ScalarValue> scalars);
 
 }  // namespace tpjrt::engine

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/kernel/kernel_call.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
 

@@ -9,10 +9,10 @@
 #include "device/aten_call/meta.h"
 #include "device/services/modes.h"
 #include "device/services/python_hooks.h"
+#include "engine/kernel/kernel_call.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
 #include "engine/run/interpret.h"
-#include "engine/run/kernel/kernel_call.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/signature.h"
 
@@ -77,7 +77,7 @@ bool LazyEngine::copy_eagerly(const Shown& to, const Shown& from) {
 
 bool LazyEngine::run_eagerly(const OneCall& one) {
   const graph::Signature& signature = one.signature;
-  KernelCall& call = KernelCall::of(signature, c10::kCPU, one.scalars);
+  KernelCall& call = kernel_call(signature, c10::kCPU, one.scalars);
   if (!call.is_small() || signature.composites) return false;
   for (size_t i = 0; i < one.operands.size(); ++i) {
     const Shown& operand = one.operands[i];
@@ -86,9 +86,6 @@ bool LazyEngine::run_eagerly(const OneCall& one) {
   FastPath& work = fast_path_;
   if (work.busy) return false;  // a Python kernel records calls of its own
   work.busy = true;
-  if (!work.node) work.node = c10::make_intrusive<graph::Node>(&signature, 0);
-  work.node->signature = &signature;
-  work.node->scalars.assign(one.scalars.begin(), one.scalars.end());
   const auto clear = c10::make_scope_exit([&] {
     work.busy = false;
     work.operands.clear();
@@ -121,7 +118,7 @@ bool LazyEngine::run_eagerly(const OneCall& one) {
   const Plain plain;
   const device::BelowEverything below;
   try {
-    call.run(*work.node, work.operands, work.stack, work.results);
+    call.run(one.scalars, work.operands, work.stack, work.results);
   } catch (const std::exception&) {
     device::let_interrupts_pass();
     return false;  // it is recorded instead, and fails when it runs

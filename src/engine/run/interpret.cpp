@@ -8,9 +8,10 @@
 #include <utility>
 
 #include "device/services/python_hooks.h"
+#include "engine/kernel/kernel_call.h"
 #include "engine/lower/call_lowering.h"
+#include "engine/lower/emit_call.h"
 #include "engine/memory/device_data.h"
-#include "engine/run/kernel/kernel_call.h"
 #include "graph/node.h"
 #include "pjrt/api/event.h"
 
@@ -43,7 +44,7 @@ class Interpreter {
       if (call.overwritten) {
         results.push_back(empty_of(*call.call->signature().results[0], plan_.device));
       } else if (call.aliases) {
-        results.push_back(call.call->alias(*walk_.nodes[at_], operands[0]));
+        results.push_back(call.call->alias(walk_.nodes[at_]->scalars, operands[0]));
       } else {
         run(*walk_.nodes[at_], *call.call, operands, results);
       }
@@ -87,7 +88,7 @@ class Interpreter {
     bool threw = false;
     if (call.way() != KernelCall::Way::kNone) {
       try {
-        return call.run(node, operands, stack_, results);
+        return call.run(node.scalars, operands, stack_, results);
       } catch (
           const c10::OutOfMemoryError&) {  // a GPU's plugin may have memory left, and PyTorch may have some again later
         stack_.clear();
@@ -129,7 +130,7 @@ class Interpreter {
       if (node->is_leaf()) continue;
       Tensors inputs;
       for (const Value& operand : node->operands) inputs.push_back(value_of(operand));
-      run(*node, KernelCall::of(*node, plan_.device), inputs, done[node]);
+      run(*node, kernel_call(*node->signature, plan_.device, node->scalars), inputs, done[node]);
     }
     Tensors results;
     for (const Value& result : graph.results) results.push_back(result ? value_of(result) : at::Tensor());

@@ -11,11 +11,11 @@
 #include <string>
 
 #include "device/host/host.h"
+#include "engine/kernel/kernel_call.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
 #include "engine/replication/replication.h"
-#include "engine/run/kernel/kernel_call.h"
 #include "engine/session/out_of_memory.h"
 #include "graph/signature.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "device/services/engine.h"
+#include "engine/kernel/kernel_call.h"
 #include "engine/memory/device_data.h"
-#include "engine/run/kernel/kernel_call.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
 #include "engine/tier/graph_keys.h"
@@ -68,7 +68,6 @@ class LazyEngine final : public device::Engine {
   // The working memory of a call on the eager fast path.
   struct FastPath {
     bool busy = false;
-    graph::NodePtr node;  // nobody else holds it
     std::vector<at::Tensor> operands, results;
     torch::jit::Stack stack;
     std::unordered_map<graph::TypePtr, std::shared_ptr<const pjrt::BufferType>> types;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/services/mechanisms.h"
 #include "engine/tier/loop_rerolling.h"
 #include "engine/tier/policy.h"
 
@@ -78,8 +79,10 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
 }  // namespace
 
 Cut cut_of(const graph::Walk& walk, GraphKeys& keys) {
-  Cut cut{reroll_loops(walk), "iterations of a loop"};
-  if (cut.part.empty()) {
+  using device::Mechanism;
+  Cut cut{{}, "iterations of a loop"};
+  if (device::is_on(Mechanism::kLoopRerolling)) cut.part = reroll_loops(walk);
+  if (cut.part.empty() && device::is_on(Mechanism::kHostIntegerOps)) {
     cut = {around_a_network(walk), "a known network, and integer ops around it"};
     if (!cut.part.empty() && keys.count(middle_hash(walk, cut.part), walk) == 0) cut.part = {};
   }

@@ -1,6 +1,6 @@
 // Runs single calls on tensors of the CPU and of CUDA. Checks indices of the backwards of embeddings and negative log
 // likelihoods.
-#include "engine/run/kernel/kernel_call.h"
+#include "engine/kernel/kernel_call.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ScalarOps.h>
@@ -16,12 +16,11 @@
 #include <utility>
 
 #include "device/tensor/access.h"
-#include "engine/lower/call_lowering.h"
-#include "engine/lower/emit_call.h"
-#include "engine/memory/host_memory.h"
+#include "device/tensor/storage.h"
 #include "graph/errors.h"
 #include "kernels/host/host_kernel.h"
 #include "ops/claims/claims.h"
+#include "ops/rule/call.h"
 
 namespace tpjrt::engine {
 
@@ -71,8 +70,8 @@ IndexGuard index_guard(const graph::Signature& signature) {
 
 namespace {
 
-using graph::Node;
 using graph::Parameter;
+using graph::ScalarValue;
 using graph::Signature;
 using Tensors = std::vector<at::Tensor>;
 using Way = KernelCall::Way;
@@ -95,13 +94,6 @@ bool is_of_integers(const Signature& s) {
 
 bool is_a_fill(const Signature& s) { return s.name == "aten::fill_.Scalar" || s.name == "aten::zero_"; }
 
-// Returns the host's kernel; null for draws of PyTorch's kernels if programs draw other numbers.
-kernels::HostKernel host_kernel_of(const Signature& s, c10::Device device) {
-  if (!device.is_cpu()) return kernels::any_device_kernel(s);
-  const bool draws_otherwise = s.random && kernels::pytorch_draw(s) && way_of(s) != std::string_view("kernel");
-  return draws_otherwise ? nullptr : kernels::host_kernel(s);
-}
-
 // Returns the layout of a convolution, or its backward, by the stride of its last dimension.
 ops::Layout layout_of_stride(const Signature& s) {
   const auto stride = std::find_if(s.parameters.begin(), s.parameters.end(),
@@ -122,21 +114,10 @@ bool sums_in_16_bits(const Signature& s) {
   return !ops::is_claimed(ops::Heavy::kConvolution, ops::element_of(dtype), {ops::kAnyWork}, layout_of_stride(s));
 }
 
-// Returns true if the call's program has runtime assertions about its data. CUDA's kernels assert on the GPU or check
-// nothing: an index out of range would end all GPU work of this process.
-bool is_checked(const Signature& s, c10::ArrayRef<graph::ScalarValue> scalars) {
-  const bool may_be = std::ranges::any_of(
-      s.operands, [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/true); });
-  return may_be && requires_of_data(s, scalars);
-}
-
-bool has_kernel(const Signature& s, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars) {
+bool has_kernel(const Signature& s, c10::Device device) {
   // The engine would have to run jax_call itself, and must not be entered while it runs this.
   if (!s.op || s.random || s.name == "torch_pjrt::jax_call") return false;
-  if (device.is_cpu()) {
-    return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  }
-  return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA) && !is_checked(s, scalars);
+  return s.op->hasComputedKernelForDispatchKey(device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA);
 }
 
 // Returns the dtype of all operands of a pointwise call if it computes in that dtype. Its kernel first converts Python
@@ -179,10 +160,25 @@ Way chosen_way(const Signature& s, bool kernel, kernels::HostKernel host_kernel)
   return kernel ? Way::kKernel : Way::kNone;
 }
 
-kernels::RandomState state_of(const Node& node) {
-  if (!node.signature->random) return {};
-  const size_t count = node.scalars.size();
-  return kernels::random_state_of(node.scalars[count - 2].bits, node.scalars[count - 1].bits);
+kernels::RandomState state_of(const Signature& signature, c10::ArrayRef<ScalarValue> scalars) {
+  if (!signature.random) return {};
+  const size_t count = scalars.size();
+  return kernels::random_state_of(scalars[count - 2].bits, scalars[count - 1].bits);
+}
+
+c10::DispatchKey key_of(c10::DeviceType type) {
+  if (type == c10::kCPU) return c10::DispatchKey::CPU;
+  return type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1;
+}
+
+// Puts the first operand's values into the result's memory, and those of others there elsewhere.
+void overwrite_first(Tensors& operands, const at::Tensor& place) {
+  const void* memory = place.const_data_ptr();
+  if (operands[0].const_data_ptr() != memory) place.copy_(operands[0]);  // a plugin may not have aliased them
+  operands[0] = place;
+  for (size_t i = 1; i < operands.size(); ++i) {
+    if (operands[i].const_data_ptr() == memory) operands[i] = operands[i].clone();
+  }
 }
 
 struct Silent : c10::WarningHandler {
@@ -190,6 +186,14 @@ struct Silent : c10::WarningHandler {
 } silent;
 
 }  // namespace
+
+at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,
+                       const graph::Sizes& strides, int64_t offset) {
+  const c10::DispatchKeySet key(key_of(storage.device_type()));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), key, c10::scalarTypeToTypeMeta(dtype));
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  return at::Tensor(std::move(impl));
+}
 
 at::Tensor empty_of(const graph::TensorType& type, c10::Device device) {
   if (device.is_cpu()) return at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype);
@@ -209,24 +213,22 @@ at::Tensor in_own_memory(at::Tensor tensor, const graph::TensorType& type) {
   return empty_of(type, tensor.device()).copy_(tensor);
 }
 
-KernelCall& KernelCall::of(const graph::Signature& signature, c10::Device device,
-                           c10::ArrayRef<graph::ScalarValue> scalars) {
-  if (!signature.on_host) signature.on_host = new KernelCall(&signature, device, scalars);
-  return *static_cast<KernelCall*>(const_cast<void*>(signature.on_host));
-}
-
-KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars)
+KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, bool is_kernel_usable, Variants variants)
     : signature_(*signature),
       device_(device),
-      kernel_(has_kernel(*signature, device, scalars)),
+      kernel_(is_kernel_usable && has_kernel(*signature, device)),
       fills_(is_a_fill(*signature)),
       may_fail_halfway_(device.is_cpu() && is_of_integers(*signature) && !fills_),
       widens_(device.is_cpu() && sums_in_16_bits(*signature)),
       is_small_(signature->op && is_of_few_elements(*signature)),
       is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),
       dtype_of_numbers_(device.is_cpu() ? dtype_of_numbers(*signature) : std::nullopt),
-      host_kernel_(host_kernel_of(*signature, device)),
-      index_guard_(device.is_cpu() ? index_guard(*signature) : nullptr) {
+      host_kernel_(!is_kernel_usable ? nullptr
+                   : device.is_cpu() ? kernels::host_kernel(*signature)
+                                     : kernels::any_device_kernel(*signature)),
+      index_guard_(device.is_cpu() ? index_guard(*signature) : nullptr),
+      variants_(std::move(variants)) {
+  if (widens_) variants_.out.reset();
   kernel_ &= host_kernel_ == nullptr;
   way_ = chosen_way(*signature, kernel_, host_kernel_);
   if (way_ == Way::kKernel) form_.emplace(*signature, device);
@@ -268,28 +270,30 @@ at::Tensor KernelCall::over(const at::Tensor& base, c10::ScalarType dtype, int64
   return tensor_over(base.storage(), dtype, sizes_, strides_, offset);
 }
 
-at::Tensor KernelCall::alias(const Node& node, const at::Tensor& base) const {
-  return over(base, signature_.results[0]->dtype, node.scalars.at(0).as_int());
+at::Tensor KernelCall::alias(c10::ArrayRef<ScalarValue> scalars, const at::Tensor& base) const {
+  return over(base, signature_.results[0]->dtype, scalars.at(0).as_int());
 }
 
-at::Tensor KernelCall::run_write(const Node& node, Tensors& operands) const {
+at::Tensor KernelCall::run_write(c10::ArrayRef<ScalarValue> scalars, Tensors& operands) const {
   at::Tensor base =
       is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0], device_).copy_(operands[0]);
   const at::Tensor& update = operands[1];
-  const at::Tensor place = over(base, update.scalar_type(), node.scalars.at(0).as_int());
+  const at::Tensor place = over(base, update.scalar_type(), scalars.at(0).as_int());
   const std::vector<int64_t> shared = device::shared_dims(place);  // all of whose elements get the same value
   device::one_of(place, shared).copy_(device::one_of(update, shared));
   return base;
 }
 
-void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
+void KernelCall::run_kernel(c10::ArrayRef<ScalarValue> scalars, Tensors& operands, c10::ArrayRef<at::Tensor> places,
+                            torch::jit::Stack& stack, Tensors& results) const {
   const Signature& s = signature_;
   const size_t first = results.size();
-  if (widens_) {  // lay_out() rounds the results
+  if (widens_) {  // the results are rounded where they are laid out
     for (at::Tensor& operand : operands) {
       if (c10::isReducedFloatingType(operand.scalar_type())) operand = operand.to(c10::kFloat);
     }
   }
+  if (variants_.in_place) overwrite_first(operands, places[0]);
   // Written operands that somebody else holds are copied first.
   Tensors written;
   written.reserve(s.mutated.size());
@@ -299,7 +303,7 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
     written.push_back(copies ? empty_of(*graph::dense(s.operands[operand]), device_).copy_(given) : given);
   }
   form_->push(
-      stack, node.scalars,
+      stack, scalars,
       [&](uint32_t operand) {
         return writes(operand) ? written[static_cast<size_t>(written_[operand])] : operands[operand];
       },
@@ -307,13 +311,15 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
         const c10::ScalarType dtype = entry.type->dtype;
         const bool converts =
             dtype_of_numbers_ && entry.wrapped_number && (dtype == c10::kDouble || dtype == c10::kLong);
-        if (!converts) return device::host_scalar(entry, node.scalars);
-        return number_of(node.scalars[entry.index].scalar(), *dtype_of_numbers_);
+        if (!converts) return device::host_scalar(entry, scalars);
+        return number_of(scalars[entry.index].scalar(), *dtype_of_numbers_);
       });
+  if (variants_.out) stack.insert(stack.end(), places.begin(), places.end());
   {
     std::optional<c10::WarningUtils::WarningHandlerGuard> guard;
     if (C10_UNLIKELY(is_warned_of_)) guard.emplace(&silent);
-    s.op->callBoxed(stack);
+    const auto& op = variants_.in_place ? variants_.in_place : variants_.out ? variants_.out : s.op;
+    op->callBoxed(stack);
   }
   device::take_tensors(stack, results);
   // Drops results that are returned as well as written.
@@ -322,25 +328,32 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
   for (at::Tensor& tensor : written) results.push_back(std::move(tensor));
 }
 
-void KernelCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
+void KernelCall::compute(c10::ArrayRef<ScalarValue> scalars, const kernels::RandomState& key, Tensors& operands,
+                         c10::ArrayRef<at::Tensor> places, torch::jit::Stack& stack, Tensors& results) const {
   const Signature& s = signature_;
   const size_t first = results.size();
-  if (index_guard_) index_guard_({s, node.scalars, operands});
-  switch (way_) {
-    case Way::kEmpty: results.push_back(empty_of(*s.results[0], device_).zero_()); return;
-    case Way::kConvert: results.push_back(operands[0]); break;
-    case Way::kView: results.push_back(alias(node, operands[0])); break;
-    case Way::kWrite: results.push_back(run_write(node, operands)); return;
-    case Way::kHostKernel:
-      for (at::Tensor& tensor : host_kernel_({s, node.scalars, operands, state_of(node)})) {
-        results.push_back(std::move(tensor));
-      }
-      break;
-    case Way::kKernel: run_kernel(node, operands, stack, results); break;
-    case Way::kNone: throw graph::InternalError(s.name + " has no kernel on " + device_.str());
+  if (index_guard_) index_guard_({s, scalars, operands});
+  if (way_ == Way::kHostKernel) {
+    for (at::Tensor& tensor : host_kernel_({s, scalars, operands, key})) results.push_back(std::move(tensor));
+  } else if (way_ == Way::kKernel) {
+    run_kernel(scalars, operands, places, stack, results);
+  } else {
+    throw graph::InternalError(s.name + " has no kernel on " + device_.str());
   }
   if (results.size() != first + s.results.size()) {
     throw graph::InternalError(s.name + " gave another number of results on " + device_.str());
+  }
+}
+
+void KernelCall::run(c10::ArrayRef<ScalarValue> scalars, Tensors& operands, torch::jit::Stack& stack,
+                     Tensors& results) const {
+  const size_t first = results.size();
+  switch (way_) {
+    case Way::kEmpty: results.push_back(empty_of(*signature_.results[0], device_).zero_()); return;
+    case Way::kConvert: results.push_back(operands[0]); break;
+    case Way::kView: results.push_back(alias(scalars, operands[0])); break;
+    case Way::kWrite: results.push_back(run_write(scalars, operands)); return;
+    default: compute(scalars, state_of(signature_, scalars), operands, {}, stack, results);
   }
   lay_out(results, first);
 }

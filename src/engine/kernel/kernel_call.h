@@ -1,6 +1,5 @@
-// The execution of one call without a program, found once: mostly PyTorch's kernel on the CPU or on CUDA.
-//
-// Made from a signature and, like it, never freed.
+// The execution of one recorded call by PyTorch: mostly its kernel on the CPU or on CUDA. The interpreter tier, the eager
+// fast path and calls within programs (Note [Calls of the CPU's kernels]) run calls this way.
 //
 // Checks of indices that PyTorch's CPU kernels don't check.
 #pragma once
@@ -13,7 +12,8 @@
 #include <vector>
 
 #include "device/aten_call/arguments.h"
-#include "graph/node.h"
+#include "graph/scalar_value.h"
+#include "graph/signature.h"
 #include "kernels/host/host_kernel.h"
 
 namespace tpjrt::engine {
@@ -28,17 +28,17 @@ IndexGuard index_guard(const graph::Signature& signature);
 // The number of elements up to which a call may execute immediately (Note [Eager fast path]).
 inline constexpr int64_t kFewElements = 1 << 12;
 
+// Variants of a call's op that write its results to memory that is given.
+struct Variants {
+  std::optional<c10::OperatorHandle> out{};       // takes the memory of all results
+  std::optional<c10::OperatorHandle> in_place{};  // overwrites the first operand, whose memory is the result's
+};
+
 class KernelCall {
  public:
-  // Returns the call of this signature on PyTorch's CPU or CUDA `device`, the one device of such calls in a process.
-  // `scalars`: those of any such call. Under the session's lock.
-  static KernelCall& of(const graph::Signature& signature, c10::Device device,
-                        c10::ArrayRef<graph::ScalarValue> scalars);
-  static KernelCall& of(const graph::Node& node, c10::Device device) {
-    return of(*node.signature, device, node.scalars);
-  }
-
-  KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::ScalarValue> scalars);
+  // `signature` outlives the call. `is_kernel_usable`: false if PyTorch's kernel must not run the call. A call with
+  // `variants` is computed into memory that is given.
+  KernelCall(graph::SignaturePtr signature, c10::Device device, bool is_kernel_usable, Variants variants = {});
   KernelCall(const KernelCall&) = delete;
   KernelCall& operator=(const KernelCall&) = delete;
 
@@ -60,11 +60,16 @@ class KernelCall {
 
   // Appends the results, each with its type's strides and at the start of its storage. If it throws, operands are
   // unchanged. Not for kNone. Operands that nobody else holds may be overwritten if the call writes to them. `stack` is
-  // empty scratch space.
-  void run(const graph::Node& node, std::vector<at::Tensor>& operands, torch::jit::Stack& stack,
+  // empty scratch space. `scalars`: the node's, with the random key.
+  void run(c10::ArrayRef<graph::ScalarValue> scalars, std::vector<at::Tensor>& operands, torch::jit::Stack& stack,
            std::vector<at::Tensor>& results) const;
+  // Likewise, with the results as the kernel lays them out, for kernels alone. `places`: memory of the results' types;
+  // a result that isn't there remains to be copied.
+  void compute(c10::ArrayRef<graph::ScalarValue> scalars, const kernels::RandomState& key,
+               std::vector<at::Tensor>& operands, c10::ArrayRef<at::Tensor> places, torch::jit::Stack& stack,
+               std::vector<at::Tensor>& results) const;
   // Returns a view's elements in its base's memory, with the view's own strides.
-  at::Tensor alias(const graph::Node& node, const at::Tensor& base) const;
+  at::Tensor alias(c10::ArrayRef<graph::ScalarValue> scalars, const at::Tensor& base) const;
   // Returns true if a kernel accepts this view without a copy. Operands that the caller made contiguous must stay so:
   // some kernels rely on it.
   bool may_be_given(const graph::TensorType& operand) const { return strides_ == operand.strides; }
@@ -82,9 +87,9 @@ class KernelCall {
 
  private:
   at::Tensor over(const at::Tensor& base, c10::ScalarType dtype, int64_t offset) const;
-  at::Tensor run_write(const graph::Node& node, std::vector<at::Tensor>& operands) const;
-  void run_kernel(const graph::Node& node, std::vector<at::Tensor>& operands, torch::jit::Stack& stack,
-                  std::vector<at::Tensor>& results) const;
+  at::Tensor run_write(c10::ArrayRef<graph::ScalarValue> scalars, std::vector<at::Tensor>& operands) const;
+  void run_kernel(c10::ArrayRef<graph::ScalarValue> scalars, std::vector<at::Tensor>& operands,
+                  c10::ArrayRef<at::Tensor> places, torch::jit::Stack& stack, std::vector<at::Tensor>& results) const;
 
   const graph::Signature& signature_;
   const c10::Device device_;
@@ -99,11 +104,15 @@ class KernelCall {
   std::optional<c10::ScalarType> dtype_of_numbers_;  // Python scalars are converted to it
   kernels::HostKernel host_kernel_ = nullptr;
   IndexGuard index_guard_ = nullptr;
+  Variants variants_;
   std::optional<device::StackTemplate> form_;  // for kKernel
   graph::Sizes sizes_, strides_;               // of a view, or of the memory that is written
   std::vector<int32_t> written_;               // by operand: its index among written operands, or -1
 };
 
+// Returns a tensor over a storage of any device.
+at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,
+                       const graph::Sizes& strides, int64_t offset);
 // Returns a new tensor of this type.
 at::Tensor empty_of(const graph::TensorType& type, c10::Device device);
 // Returns the tensor or a copy, with this type's strides and at the start of its storage, so that views of it are
