@@ -49,6 +49,7 @@ NAMED_ONLY = [
     "costs",
     "people",
     "floor",
+    "mechanisms",
     "ops",
 ]  # they take minutes
 # Measurements whose files have other names; a file jax.py, for instance, would hide the library.
@@ -56,6 +57,7 @@ MODULES = {
     "jax": "jax_entry_points",
     "costs": "tiers.costs",
     "floor": "tiers.floor",
+    "mechanisms": "tiers.mechanisms",
     "parallel": "world.parallel",
     "models": "whole_models",  # models/ has the networks
     "products": "kernels.products",

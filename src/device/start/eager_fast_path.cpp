@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "device/services/mechanisms.h"
 #include "device/services/modes.h"
 #include "device/start/eager.h"
 #include "device/tensor/access.h"
@@ -35,7 +36,7 @@ bool begin_call(graph::SignaturePtr signature) {
   if (!s.first) {
     const uint32_t policy = policies;
     if (std::exchange(signature->intervals_of, policy) != policy) signature->short_intervals = 0;
-    s = {signature, 0, 0, signature->short_intervals >= kLeastReads};
+    s = {signature, 0, 0, signature->short_intervals >= kLeastReads && is_on(Mechanism::kEagerFastPath)};
   }
   if (++s.calls > kMostCalls) {
     s.eager_calls = false;

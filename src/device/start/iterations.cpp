@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/services/engine.h"
+#include "device/services/mechanisms.h"
 #include "device/services/modes.h"
 #include "device/services/python_hooks.h"
 #include "device/start/backward.h"
@@ -52,11 +53,11 @@ void end_iteration_at_transfer() {
 void install_place_source(PlaceSource source) { place_source = source; }
 
 void end_iteration_before_copy(size_t nbytes) {
-  if (nbytes >= kLeastBytes && may_end_iteration()) end_iteration_at_transfer();
+  if (nbytes >= kLeastBytes && is_on(Mechanism::kLoopIterations) && may_end_iteration()) end_iteration_at_transfer();
 }
 
 void end_iteration_before_read(const graph::StorageSlot& slot) {
-  if (!may_end_iteration()) return;
+  if (!is_on(Mechanism::kLoopIterations) || !may_end_iteration()) return;
   {
     std::lock_guard lock(graph::graph_lock());
     if (!slot.value().is_leaf() || !graph::any_pending()) return;  // the read itself runs pending work
@@ -65,7 +66,7 @@ void end_iteration_before_read(const graph::StorageSlot& slot) {
 }
 
 void end_iteration_before_backward() {
-  if (!may_end_iteration()) return;
+  if (!is_on(Mechanism::kRepeatedBackwards) || !may_end_iteration()) return;
   std::vector<graph::Value> large;
   {
     std::lock_guard lock(graph::graph_lock());
@@ -78,7 +79,7 @@ void end_iteration_before_backward() {
 }
 
 void end_iteration_after_step() {
-  if (!may_end_iteration()) return;
+  if (!is_on(Mechanism::kStepsBesideOptimizers) || !may_end_iteration()) return;
   static uint64_t last = 0;
   const uint64_t since = std::exchange(last, newest_id());
   if (since != 0) engine().start("pending beside an optimizer step", since, kMuch);

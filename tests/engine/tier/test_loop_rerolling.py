@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import torch_pjrt
+from tests import fresh
 
 pytestmark = pytest.mark.compiled
 
@@ -301,3 +302,24 @@ def test_many_writes_compile_in_reasonable_time() -> None:
         x[i] = y[i].to("pjrt") * 2 + i
     torch.testing.assert_close(x.cpu(), y * 2 + torch.arange(300.0)[:, None])
     assert torch_pjrt.metrics()["compile_seconds"] < 6  # 1 on two quiet cores; 8 with the newer emitters
+
+
+OFF = """
+import torch, torch_pjrt
+x = torch.ones(20).to("pjrt")
+with torch_pjrt.explain() as report:
+    for _ in range(200):
+        x = (x * 1.5).sin() + x.norm()
+    x.cpu()
+print(any(graph.cause == "iterations of a loop" for graph in report.graphs))
+"""
+
+
+def test_it_can_be_switched_off(server: fresh.Server) -> None:
+    """For ./dev bench mechanisms, which names what each mechanism is for."""
+    without = ("", "eager_fast_path,loop_rerolling", "loop_rolling")
+    on, off, wrong = server.ends(
+        *[fresh.Job(OFF, environment={"TORCH_PJRT_COMPILE": "first", "TORCH_PJRT_WITHOUT": names}) for names in without]
+    )
+    assert (on.stdout.split(), off.stdout.split()) == (["True"], ["False"])
+    assert "TORCH_PJRT_WITHOUT: 'loop_rolling' is no mechanism" in wrong.stderr
