@@ -47,6 +47,7 @@ NAMED_ONLY = [
     "first_minute",
     "readme",
     "costs",
+    "claims",
     "people",
     "floor",
     "mechanisms",
@@ -56,6 +57,7 @@ NAMED_ONLY = [
 MODULES = {
     "jax": "jax_entry_points",
     "costs": "tiers.costs",
+    "claims": "kernels.claims",
     "floor": "tiers.floor",
     "mechanisms": "tiers.mechanisms",
     "parallel": "world.parallel",

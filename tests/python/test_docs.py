@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-CODE = [p for folder in ("src", "python") for p in (ROOT / folder).rglob("*") if p.suffix in {".cpp", ".h", ".py"}]
+CODE = [
+    p for folder in ("src", "python") for p in (ROOT / folder).rglob("*") if p.suffix in {".cpp", ".inc", ".h", ".py"}
+]
 
 
 def packed(text: str) -> str:
@@ -46,7 +48,7 @@ def test_guides_begin_with_a_program_and_end_with_their_limits(guide: str) -> No
 
 
 def test_excerpts_are_in_the_code() -> None:
-    code = packed("\n".join(path.read_text() for path in CODE if path.suffix == ".cpp"))
+    code = packed("\n".join(path.read_text() for path in CODE if path.suffix in {".cpp", ".inc"}))
     blocks = re.findall(r"^( *)```cpp\n(.*?)^ *```", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
     excerpts = [packed(part) for _, block in blocks for part in textwrap.dedent(block).split("\n\n")]
     assert excerpts

@@ -103,49 +103,7 @@ constexpr Limits kSmallEachOf8{.least_rows = 8, .least_columns = 8, .most_each =
 // The first row that fits claims the call; XLA computes what no row claims. The last column is XLA's time over that of
 // who claims, or the reason of the row.
 constexpr auto kClaims = std::to_array<Claim>({
-    // op, dtypes, needs, lacks, layouts, least work, who, limits
-    {Heavy::kProduct, kBf16, kAvx2 | kOneDnn, kNone, kAny, two(16), Who::kSkinny, kOneRow},          // oneDNN: 3
-    {Heavy::kProduct, kBf16, kAvx2, kOneDnn, kTransposed, two(16), Who::kSkinny, kManyRows},         // 7 to 30
-    {Heavy::kProduct, kBf16, kAvx2, kOneDnn, kSecondStraight, two(16), Who::kSkinny, kFewRows},      // a conversion
-    {Heavy::kProduct, kF16, kAvx2, kFp16, kTransposed, two(16), Who::kSkinny, kManyRows},            // 2 to 20
-    {Heavy::kProduct, kF16, kAvx2, kFp16, kSecondStraight, two(16), Who::kSkinny, kFewRows},         // a conversion
-    {Heavy::kProduct, kBf16, kOneDnn, kNone, kEitherTransposed, two(19), Who::kAten},                // 4 to 60
-    {Heavy::kProduct, kBf16, kOneDnn, kNone, kStraight, two(21) + 1, Who::kAten},                    // 1.1
-    {Heavy::kProduct, kF16, kFp16, kNone, kEitherTransposed, two(19), Who::kAten},                   // as bfloat16
-    {Heavy::kProduct, kF16, kFp16, kNone, kStraight, two(21) + 1, Who::kAten},                       // as bfloat16
-    {Heavy::kProduct, kF16, kOneDnn, kFp16, kAny, kNever, Who::kAten},                               // row by row
-    {Heavy::kProduct, kF32, kOneDnn, kNone, kEitherTransposed, two(23), Who::kOneDnn, kLargeEach},   // 1.7 to 2.3
-    {Heavy::kProduct, kF32, kOneDnn, kNone, kEitherTransposed, two(23), Who::kAten, kSmallEachOf8},  // one by one
-    {Heavy::kProduct, kF32, kOneDnn, kNone, kAny, kNever, Who::kOneDnn},                             // 1
-    {Heavy::kProduct, kF32, kAvx2, kOneDnn, kEitherTransposed, two(19), Who::kAten, kSmallEach},     // one by one
-    {Heavy::kProduct, kF32, kAvx2, kOneDnn, kAny, two(24), Who::kAten, kLargeEach},                  // 1.1 to 2
-    {Heavy::kProduct, kS8, kVnni, kNone, kAny, two(19), Who::kAten},                                 // 48
-    {Heavy::kProductOfBytes, kBf16 | kF16, kAvx2, kOneDnn, kTransposed, two(16), Who::kSkinny, kManyRows},  // 20
-    {Heavy::kProductOfBytes, kBf16 | kF16 | kF32, kAvx2, kNone, kAny, two(16), Who::kSkinny, kFewRows},     // 20
-    {Heavy::kConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},                  // 2 to 8
-    {Heavy::kConvolution, kBf16, kOneDnn, kDots, kAny ^ kStridedToFew, kNever, Who::kAten},                 // 0.5
-    {Heavy::kConvolution, kF32, kAvx2, kNone, kAny, two(19), Who::kAten},                            // 1.3 to 1.6
-    {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight, two(19), Who::kAten},              // 2 to 8
-    {Heavy::kConvolutionOfWeight, kBf16, kDots, kNone, kStraight | kGrouped, kNever, Who::kAten},    // no fast way
-    {Heavy::kConvolutionOfWeight, kBf16, kOneDnn, kDots, kStraight | kGrouped, kNever, Who::kAten},  // 0.5
-    {Heavy::kConvolutionOfWeight, kF32, kAvx2, kNone, kAny ^ kGrouped, two(19), Who::kAten},         // 1.3 to 1.6
-    {Heavy::kConvolutionOfWeight, kF32, kAvx2, kNone, kAny, kNever, Who::kAten},                     // no fast way
-    {Heavy::kFrozenConvolution, kF32, kNone, kNone, kAny, two(19), Who::kAten},                      // 1.5 to 2
-    {Heavy::kFrozenConvolution, kBf16, kDots, kNone, kAny ^ kStridedToFew, two(19), Who::kAten},     // 2 to 8
-    {Heavy::kFileConvolution, kF32, kNone, kNone, kAny, two(19), Who::kOneDnn},                      // 1.5 to 1.7
-    {Heavy::kFileConvolution, kBf16, kNone, kNone, kAny ^ kStridedToFew, two(19), Who::kOneDnn},     // 2 to 8
-    {Heavy::kFileProduct, kF32, kNone, kNone, kAny, two(19), Who::kOneDnn, {.least_rows = 64}},      // 1.4 to 4.5
-    {Heavy::kFileProduct, kBf16, kNone, kNone, kAny, two(19), Who::kOneDnn},                         // 1.1 to 9
-    {Heavy::kAttention, kAll, kNone, kNone, kAny, two(24), Who::kAten},                              // no scores
-    {Heavy::kAttentionBackward, kAll, kNone, kNone, kAny, two(27), Who::kAten},                      // no scores
-    {Heavy::kRecurrentLayer, kAll, kNone, kNone, kAny, two(15), Who::kAten},                         // 10
-    {Heavy::kBatchNorm, kBf16, kDots, kNone, kAny, two(14), Who::kAten},                             // 10 in NHWC
-    {Heavy::kBatchNorm, kBf16, kNone, kDots, kAny, kNever, Who::kAten},                              // no NHWC
-    {Heavy::kBatchNorm, kF32, kAvx2, kNone, kImagesLast, two(14), Who::kAten},                       // 10
-    {Heavy::kRows, kF32 | kF64 | kBf16, kNone, kNone, kAny, two(15), Who::kAten, kWideRows},         // 2 to 9
-    {Heavy::kReducedRows, kF32 | kF64, kNone, kNone, kAny, two(15), Who::kAten, kWideRows},          // 2 to 9
-    {Heavy::kLayerNorm, kF32 | kF64 | kBf16, kNone, kNone, kAny, two(20), Who::kAten, kWideRows},    // fewer passes
-    {Heavy::kWrite, kAll, kNone, kNone, kAny, two(15), Who::kAten, {.least_columns = 8}},            // a whole copy
+#include "ops/claims/claims.inc"
 });
 
 uint8_t capabilities() {

@@ -1,7 +1,7 @@
 // Who computes a heavy op in programs on the CPU: XLA's own code, a library, or this project's kernel.
 //
 // Note [Claims]: a library computes some calls many times faster than XLA:CPU and others slower, and a call of it costs
-// some 10 µs and fuses with nothing. One table (claims.cpp) says by op, dtype, instruction set, layout and size who
+// some 10 µs and fuses with nothing. One table (claims.inc) says by op, dtype, instruction set, layout and size who
 // does what. Rules of programs, the interpreter, frozen functions and files in export ask it. A choice depends on the
 // call and the machine, never on a clock. Times are in docs/performance.md.
 //
