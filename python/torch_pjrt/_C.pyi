@@ -85,6 +85,7 @@ __all__: list[str] = [
     "is_shared",
     "keep_accelerator",
     "longer",
+    "lstm_workspace_bytes",
     "make_composites",
     "mark_read_only",
     "metrics",
@@ -1014,6 +1015,17 @@ def keep_accelerator() -> None:
 def longer(list: str, values: collections.abc.Sequence[str]) -> str:
     """
     Appends strings to a list of strings in MLIR syntax.
+    """
+
+def lstm_workspace_bytes(
+    length: typing.SupportsInt | typing.SupportsIndex,
+    batch: typing.SupportsInt | typing.SupportsIndex,
+    features: typing.SupportsInt | typing.SupportsIndex,
+    hidden: typing.SupportsInt | typing.SupportsIndex,
+    dtype: torch.dtype,
+) -> int:
+    """
+    Returns the size of what oneDNN keeps of an LSTM's layer for its backward.
     """
 
 def make_composites(arg0: bool, arg1: collections.abc.Set[str], arg2: collections.abc.Mapping[str, str]) -> Composites:

@@ -7,6 +7,7 @@
 
 #include "graph/type.h"
 #include "kernels/cpu/frozen_weights.h"
+#include "kernels/cpu/lstm_layer.h"
 #include "kernels/table.h"
 #include "pjrt/ffi.h"
 #include "python/bindings.h"
@@ -101,6 +102,8 @@ void bind_kernels(py::module& m) {
           py::arg("groups"), py::arg("images"),
           "Sets the weight, of shape (out, in / groups, height, width), for inputs of the sizes ``images``. Calls that "
           "are running keep the previous one.");
+  m.def("lstm_workspace_bytes", &kernels::lstm_workspace_bytes, "length"_a, "batch"_a, "features"_a, "hidden"_a,
+        "dtype"_a, "Returns the size of what oneDNN keeps of an LSTM's layer for its backward.");
   m.def(
       "digest",
       [](const std::vector<at::Tensor>& tensors) {

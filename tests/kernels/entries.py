@@ -193,6 +193,9 @@ def called(function: Callable[..., Any], *inputs: torch.Tensor) -> Case:
     return lambda: with_gradients(function(*inputs), wanted)
 
 
+LSTM = [(6, 2, 3), (16, 3), (16, 4), (16,), (2, 4), (2, 4)]  # x, weights, bias and states
+
+
 def recurrent(device: str, kind: Any, **options: Any) -> Case:
     module = kind(3, 4, **options).to(device)
     x = torch.randn(5, 2, 3).to(device)
@@ -312,6 +315,10 @@ def own(device: str = "pjrt") -> list[tuple[str, Case]]:
         (
             "torch_pjrt.recurrent_layer torch_pjrt.recurrent_layer_backward",
             called(lambda a: packed(torch.nn.utils.rnn.pack_padded_sequence(a, [6, 3]))[0].data, x(6, 2, 3)),
+        ),
+        (
+            "torch_pjrt.lstm_layer torch_pjrt.lstm_layer_backward",
+            called(lambda a, *o: torch.ops.torch_pjrt.lstm_layer(a, *o, False, True)[0], *(x(*size) for size in LSTM)),
         ),
         ("_transformer_encoder_layer_fwd", called(lambda a: layer(a), x(2, 3, 4, grad=False))),
         ("median", called(lambda a: a.median(), rows)),

@@ -34,7 +34,8 @@ def calls(layer: nn.Module, x: torch.Tensor) -> list[str]:
     """Returns the recurrent layers that kernels ran."""
     with torch_pjrt.explain() as report:
         results(layer, x)
-    return [line for line in str(report).splitlines() if "recurrent_layer" in line and "PyTorch's kernel" in line]
+    lines = [line for line in str(report).splitlines() if "PyTorch's kernel" in line]
+    return [line for line in lines if "recurrent_layer" in line or "lstm_layer" in line]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -66,14 +67,49 @@ def test_special_values(kind: type[nn.RNNBase], dtype: torch.dtype) -> None:
     torch.testing.assert_close(got, expected, rtol=0, atol=3e-2, equal_nan=True)
 
 
+def test_second_gradients() -> None:
+    layer, ours = layer_of(nn.LSTM, torch.float32)
+    x = torch.randn(6, BATCH, 5)
+
+    def penalty(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+        return gradient.square().sum()
+
+    expected = torch.autograd.grad(penalty(layer, x), list(layer.parameters()))
+    got = torch.autograd.grad(penalty(ours, x.to("pjrt")), list(ours.parameters()))
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-3, atol=1e-3 * b.abs().max().item())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_compiled_modules_on_cpu_tensors(bias: bool, batch_first: bool) -> None:
+    """They call oneDNN as eager mode does, so values are the same bits."""
+    torch.manual_seed(0)
+    layer = nn.LSTM(5, HIDDEN, 2, bias=bias, batch_first=batch_first, bidirectional=True)
+    ours, x = copy.deepcopy(layer), torch.randn(12, BATCH, 5)
+    state = torch.randn(2, 4, 12 if batch_first else BATCH, HIDDEN)
+    call = torch.compile(ours, backend="pjrt")
+    for (y, (h, c)), (expected_y, (expected_h, expected_c)) in [(call(x, (*state,)), layer(x, (*state,)))]:
+        for a, b in ((y, expected_y), (h, expected_h), (c, expected_c)):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        (y.sum() + c.sum()).backward()
+        (expected_y.sum() + expected_c.sum()).backward()
+    for a, b in zip(ours.parameters(), layer.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_who_does_it() -> None:
     x = torch.randn(9, BATCH, 5, device="pjrt")
-    small, large = layer_of(nn.LSTM, torch.float32, 8)[1], layer_of(nn.LSTM, torch.float32)[1]
+    small, large, lstm = (layer_of(*of)[1] for of in ((nn.GRU, x.dtype, 8), (nn.GRU, x.dtype), (nn.LSTM, x.dtype, 8)))
     assert calls(large, x) != []
     assert calls(small, x) == []
-    shown = torch_pjrt.to_stablehlo(lambda x: large(x)[0], x)
-    assert "stablehlo.while" in shown  # runs on any platform
-    assert "custom_call" not in shown
+    assert all("lstm_layer" in line for line in calls(lstm, x))
+    for layer in (large, lstm):
+        shown = torch_pjrt.to_stablehlo(lambda x, layer=layer: layer(x)[0], x)
+        assert "stablehlo.while" in shown  # runs on any platform
+        assert "custom_call" not in shown
 
 
 @pytest.mark.parametrize("hidden", [5, HIDDEN])

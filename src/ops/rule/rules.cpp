@@ -33,6 +33,8 @@ void add_decomposed_composites(RuleTable& rules) {
            "torch_pjrt::fused_adam_",
            "torch_pjrt::fused_adamw_",
            "torch_pjrt::fused_sgd_",
+           "torch_pjrt::lstm_layer",
+           "torch_pjrt::lstm_layer_backward",
            "torch_pjrt::recurrent_layer",
            "torch_pjrt::recurrent_layer_backward",
        }) {
@@ -42,7 +44,8 @@ void add_decomposed_composites(RuleTable& rules) {
 
 // Adds ops that XLA:CPU computes slowly even when they are decomposed.
 void add_decomposed_by_aten(RuleTable& rules) {
-  for (const char* name : {"aten::_ctc_loss", "aten::_ctc_loss_backward", "aten::linalg_lstsq"}) {
+  for (const char* name : {"aten::_ctc_loss", "aten::_ctc_loss_backward", "aten::linalg_lstsq",
+                           "torch_pjrt::lstm_layer", "torch_pjrt::lstm_layer_backward"}) {
     rules.add_by_aten(name, kAlwaysByAten);
   }
   for (const char* name : {"aten::segment_reduce", "aten::_segment_reduce_backward", "aten::grid_sampler_3d",

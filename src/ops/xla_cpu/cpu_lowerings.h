@@ -111,11 +111,11 @@ std::string with_stored_values(std::string module, Target target, bool is_nhwc);
 //
 // Note [Caller's thread]: XLA:CPU runs a program of up to 1,000 operations in the thread that starts it, and hands any
 // other to a thread of its own. A caller that waits for the results gains nothing: two thread switches take 10 to 25 µs
-// of the processor, more than most calls of 10,000 elements. No option changes that. What XLA counts as operations is
-// the only thing that a program decides. So the text of a program for which the caller waits ends with a loop that never
-// runs, and whose body XLA counts as a negative number of operations: a sum over a window of 2^60 elements for twelve
-// results overflows 64 bits. A run takes half a microsecond for it (a call that gives false, a jump over the loop), a
-// compile the time of one more kernel. If another version of XLA counts otherwise, the program is handed over.
+// of the processor, more than most calls of 10,000 elements. No option changes that: XLA goes by the operations that its
+// cost model counts. So the text of a program for which the caller waits ends with a loop that never runs, and whose
+// body XLA counts as a negative number of operations: a sum over a window of 2^60 elements for twelve results overflows
+// 64 bits. A run takes half a microsecond for it (a call that gives false, a jump over the loop), a compile the time of
+// one more kernel. If another version of XLA counts otherwise, the program is handed over.
 
 // Returns the module with such a loop, for XLA on a CPU.
 std::string run_in_callers_thread(std::string module, Target target);

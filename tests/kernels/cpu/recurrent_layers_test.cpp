@@ -5,6 +5,8 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tanh.h>
 
+#include <functional>
+
 #include "call.h"
 
 namespace tpjrt::kernels::test {
@@ -103,6 +105,39 @@ INSTANTIATE_TEST_SUITE_P(Layers, KernelRecurrentLayers,
                                          Layer{"rnn_relu", 3, 4, 5, at::kDouble, true}, Layer{"lstm", 1, 1, 1},
                                          Layer{"gru", 3, 0, 4}),
                          [](const auto& info) { return info.param.cell + std::to_string(info.index); });
+
+// Calls torch_pjrt::lstm_layer and its backward.
+Tensors results_of_library(const Tensors& operands, bool keeps,
+                           const std::function<at::Tensor(const at::Tensor&)>& as) {
+  torch::jit::Stack stack;
+  for (const at::Tensor& operand : operands) stack.emplace_back(as(operand));
+  stack.emplace_back(/*reverse=*/true);
+  stack.emplace_back(keeps);
+  Tensors results = called("torch_pjrt::lstm_layer", "", stack);
+  torch::jit::Stack backward;
+  for (size_t i = 0; i < 3; ++i) backward.emplace_back(as(results[i] * 0.5));
+  for (const at::Tensor& operand : operands) backward.emplace_back(as(operand));
+  for (size_t i = 0; i < 3; ++i) backward.emplace_back(as(results[i]));
+  backward.emplace_back(results[3]);
+  backward.emplace_back(/*reverse=*/true);
+  EXPECT_EQ(results[3].numel() > 0, keeps);
+  results.pop_back();
+  for (at::Tensor& gradient : called("torch_pjrt::lstm_layer_backward", "", backward)) results.push_back(gradient);
+  return results;
+}
+
+class KernelLstmLayers : public testing::TestWithParam<c10::ScalarType> {};
+
+TEST_P(KernelLstmLayers, GiveTheSameHoweverOperandsLie) {
+  const auto some = [](c10::IntArrayRef sizes) { return (at::randn(sizes) / 4).to(GetParam()); };
+  const Tensors o{some({9, 3, 4}), some({28, 4}), some({28, 7}), some({28}), some({3, 7}), some({3, 7})};
+  const auto itself = [](const at::Tensor& x) { return x; };
+  const Tensors expected = results_of_library(o, true, itself);
+  expect_alike(results_of_library(o, true, transposed), expected);
+  expect_alike(results_of_library(o, false, itself), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, KernelLstmLayers, testing::Values(at::kFloat));
 
 }  // namespace
 }  // namespace tpjrt::kernels::test

@@ -27,11 +27,11 @@ WORKSPACE = {"lstm": 4, "gru": 5, "rnn_tanh": 0, "rnn_relu": 0}  # size of a cel
 _library = torch.library.Library("torch_pjrt", "FRAGMENT")
 
 Scan = Callable[..., Sequence[Tensor]]
-_loop: Scan = functools.partial(looped, apply)
-_unrolled: Scan = functools.partial(unrolled, apply)
+loop: Scan = functools.partial(looped, apply)
+unrolled_loop: Scan = functools.partial(unrolled, apply)
 
 
-def _forward(
+def layer_forward(
     scan: Scan, gates: Tensor, hx: Tensor, cx: Tensor | None, weight: Tensor, bias: Tensor | None, cell: str, rev: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     def lstm(h: Tensor, c: Tensor, x: Tensor, w: Tensor) -> Sequence[Tensor]:
@@ -58,12 +58,12 @@ def _forward(
     return scan(rnn, [hx], [gates], [weight], rev)[1], nothing, gates.new_empty(0)
 
 
-def _before(states: Tensor, first: Tensor, reverse: bool) -> Tensor:
+def before(states: Tensor, first: Tensor, reverse: bool) -> Tensor:
     """Returns the state at the beginning of each step."""
     return torch.cat([states[1:], first[None]] if reverse else [first[None], states[:-1]])
 
 
-def _backward(
+def layer_backward(
     scan: Scan,
     grad_outputs: Tensor,
     grad_cells: Tensor,
@@ -94,7 +94,7 @@ def _backward(
     zeros = torch.zeros_like(hx)
     if cell == "lstm":
         assert cx is not None
-        xs = [grad_outputs, grad_cells, cells, _before(cells, cx, reverse), workspace]
+        xs = [grad_outputs, grad_cells, cells, before(cells, cx, reverse), workspace]
         gh, gc, gates = scan(lstm, [zeros, zeros], xs, [weight], not reverse)
         return gates, gates, gh, gc
     if cell == "gru":
@@ -131,10 +131,10 @@ def _backward_meta(
 
 
 for _name, _decomposition, _meta in (
-    ("recurrent_layer", _forward, _forward_meta),
-    ("recurrent_layer_backward", _backward, _backward_meta),
+    ("recurrent_layer", layer_forward, _forward_meta),
+    ("recurrent_layer_backward", layer_backward, _backward_meta),
 ):
-    DECOMPOSITIONS[f"torch_pjrt::{_name}"] = functools.partial(_decomposition, _loop)
+    DECOMPOSITIONS[f"torch_pjrt::{_name}"] = functools.partial(_decomposition, loop)
     _library.impl(_name, _meta, "Meta")
 
 
@@ -149,7 +149,7 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
     grad_cells = torch.zeros_like(cells) if grad_cells is None else grad_cells
     if torch.is_grad_enabled():  # for a double backward
         inputs = [x for x in (gates, hx, cx, weight, bias) if x is not None and x.requires_grad]
-        outputs, cells, _ = _forward(_unrolled, gates, hx, cx, weight, bias, ctx.cell, ctx.reverse)
+        outputs, cells, _ = layer_forward(unrolled_loop, gates, hx, cx, weight, bias, ctx.cell, ctx.reverse)
         count = 1 if cx is None else 2
         of, given = (outputs, cells)[:count], (grad_outputs, grad_cells)[:count]
         found = dict(zip(map(id, inputs), torch.autograd.grad(of, inputs, given, create_graph=True), strict=True))
@@ -157,9 +157,9 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
     grad_gates, grad_hidden, grad_hx, grad_cx = torch.ops.torch_pjrt.recurrent_layer_backward(
         grad_outputs, grad_cells, outputs, cells, workspace, hx, cx, weight, ctx.cell, ctx.reverse
     )
-    before = _before(outputs, hx, ctx.reverse)
+    states = before(outputs, hx, ctx.reverse)
     # flatten has no batching rule, which is_grads_batched needs.
-    grad_weight = grad_hidden.reshape(-1, grad_hidden.shape[2]).t() @ before.reshape(-1, before.shape[2])
+    grad_weight = grad_hidden.reshape(-1, grad_hidden.shape[2]).t() @ states.reshape(-1, states.shape[2])
     grad_bias = None if bias is None else grad_hidden.sum((0, 1))
     return grad_gates, grad_hx, None if cx is None else grad_cx, grad_weight, grad_bias, None, None
 

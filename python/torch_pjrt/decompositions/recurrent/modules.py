@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent.layer import GATES
+from torch_pjrt.decompositions.recurrent.lstm import is_for_library, lstm_layer
 
 FEW = 4  # sequences up to this length are recorded cell by cell
 
@@ -124,6 +125,15 @@ def _layers(
             w_ih, w_hh, *b = params[i * each : (i + 1) * each]
             if w_ih.shape != (w_hh.shape[0], y.shape[-1]):
                 return None
+            if cell == "lstm" and isinstance(sequences, Plain) and is_for_library(y):
+                bias = b[0] + b[1] if b else None
+                hidden, *last = lstm_layer(
+                    y, w_ih, w_hh, bias, states[0][i], states[1][i], sequences.reverses(direction)
+                )
+                for end, of in zip(ends, last, strict=True):
+                    end.append(of)
+                given.append(hidden)
+                continue
             inner = b[1] if b and cell == "gru" else None
             gates = torch.nn.functional.linear(y, w_ih, None if not b else b[0] if inner is not None else b[0] + b[1])
             hidden, cells, _ = torch.ops.torch_pjrt.recurrent_layer(
