@@ -67,6 +67,15 @@ def test_special_values(kind: type[nn.RNNBase], dtype: torch.dtype) -> None:
     torch.testing.assert_close(got, expected, rtol=0, atol=3e-2, equal_nan=True)
 
 
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+def test_wide_layers_of_bfloat16(kind: type[nn.RNNBase]) -> None:
+    """They are large enough for a processor's products of bfloat16."""
+    layer, ours = layer_of(kind, torch.bfloat16, 896 if kind is nn.GRU else 1536)
+    x = torch.randn(5, BATCH, 5).bfloat16()
+    for a, b in zip(results(ours, x.to("pjrt")), results(layer.float(), x.float()), strict=True):
+        torch.testing.assert_close(a.float(), b, rtol=0, atol=4e-2 * max(1.0, b.abs().max().item()))
+
+
 def test_second_gradients() -> None:
     layer, ours = layer_of(nn.LSTM, torch.float32)
     x = torch.randn(6, BATCH, 5)

@@ -51,13 +51,22 @@ at::Tensor transpose_of(const at::Tensor& weight, int64_t times) {
   return times >= kMany && !c10::isReducedFloatingType(weight.scalar_type()) ? transposed.contiguous() : transposed;
 }
 
+// Returns whether oneDNN multiplies bfloat16 with instructions of its own.
+bool has_bf16_products() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") || at::cpu::init_amx();
+#else
+  return false;
+#endif
+}
+
 // Returns whether float32 computes a step of 16-bit numbers faster. A call of oneDNN takes some 30 µs, and MKL's
-// takes less for so few multiplications; larger ones are faster by tiles (AMX).
+// takes less for so few multiplications.
 bool is_for_floats(const at::Tensor& hx, const at::Tensor& weight) {
-  constexpr int64_t kTiled = 1 << 21;
+  constexpr int64_t kMany = 1 << 21;
   if (!c10::isReducedFloatingType(hx.scalar_type())) return false;
-  const bool by_tiles = hx.scalar_type() == c10::kBFloat16 && at::cpu::init_amx();
-  return !by_tiles || hx.size(0) * weight.numel() <= kTiled;
+  static const bool is_fast = has_bf16_products();
+  return !(is_fast && hx.scalar_type() == c10::kBFloat16) || hx.size(0) * weight.numel() <= kMany;
 }
 
 struct Layer {
