@@ -60,24 +60,6 @@ def averaging() -> Step:
     return step
 
 
-def without_optimizer() -> Step:
-    """Steps by hand, and reads the loss every fifty steps."""
-    net = nn.Sequential(*[layer for _ in range(10) for layer in (nn.Linear(64, 64), nn.Tanh())]).to("pjrt")
-    x, y = torch.randn(128, 64).to("pjrt"), torch.randn(128, 64).to("pjrt")
-
-    def step() -> float:
-        loss = torch.zeros(())
-        for _ in range(50):
-            loss = F.mse_loss(net(x), y)
-            gradients = torch.autograd.grad(loss, [*net.parameters()])
-            with torch.no_grad():
-                for parameter, gradient in zip(net.parameters(), gradients, strict=True):
-                    parameter -= 0.01 * gradient
-        return loss.item()
-
-    return step
-
-
 def cells() -> Step:
     """An LSTM cell that is called for each of 200 elements."""
     cell, head = nn.LSTMCell(32, 64).to("pjrt"), nn.Linear(64, 10).to("pjrt")
@@ -97,10 +79,8 @@ def cells() -> Step:
 ROWS = {
     "loop_iterations": (evaluation, 10),
     "steps_beside_optimizers": (averaging, 10),
-    "repeated_backwards": (without_optimizer, 400),
     "eager_fast_path": (lambda: LOOPS["Newton's method"]("pjrt"), 3000),
     "loop_rerolling": (cells, 1000),
-    "host_integer_ops": (lambda: LOOPS["Llama generate(), static cache"]("pjrt"), 600),
 }
 
 

@@ -125,9 +125,9 @@ def test_a_running_sum_beside_training_stays() -> None:
 
 
 def test_steps_without_an_optimizer() -> None:
-    """The graph ends with a later iteration's backward(), instead of with the read after 100 iterations."""
+    """The read after 100 iterations runs segments of equal calls, which share a few programs."""
     net, expected = network().to("pjrt"), network()
-    sizes, counts = [], []
+    before = torch_pjrt.metrics()["graphs_compiled"]
     for module, device in ((net, "pjrt"), (expected, "cpu")):
         x = torch.linspace(-1, 1, 16 * 12).view(16, 12).to(device)
         y = torch.ones(16, 5).to(device)
@@ -138,13 +138,8 @@ def test_steps_without_an_optimizer() -> None:
             with torch.no_grad():
                 for p in module.parameters():
                     p -= 0.1 * p.grad
-            if device == "pjrt":
-                metrics = torch_pjrt.metrics()
-                sizes.append(metrics["ops_recorded"] - metrics["nodes_executed"])
-                counts.append(metrics["graphs_compiled"])
-    assert max(sizes) < 400
-    assert counts[-1] == counts[20], counts
     torch.testing.assert_close([p.cpu() for p in net.parameters()], list(expected.parameters()), rtol=1e-4, atol=1e-5)
+    assert torch_pjrt.metrics()["graphs_compiled"] - before <= 8
 
 
 @pytest.mark.parametrize("moves", [True, False], ids=["moves", "resident"])

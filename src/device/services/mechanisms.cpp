@@ -11,8 +11,8 @@
 namespace tpjrt::device {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"loop_iterations", "steps_beside_optimizers", "repeated_backwards",
-                                                 "eager_fast_path", "loop_rerolling",          "host_integer_ops"};
+constexpr std::array<std::string_view, 4> kNames{"loop_iterations", "steps_beside_optimizers", "eager_fast_path",
+                                                 "loop_rerolling"};
 
 uint32_t read_off() {
   uint32_t off = 0;

@@ -10,10 +10,8 @@ namespace tpjrt::device {
 enum class Mechanism : uint8_t {
   kLoopIterations,         // Note [Loop iterations]: places that move or read data
   kStepsBesideOptimizers,  // likewise: the ends of optimizers' steps
-  kRepeatedBackwards,      // likewise: programs that step without an optimizer
   kEagerFastPath,          // Note [Eager fast path]
   kLoopRerolling,          // Note [Loop rerolling]
-  kHostIntegerOps,         // Note [Host-side integer ops]
 };
 
 // Returns false for those that TORCH_PJRT_WITHOUT names, in the words above ("loop_rerolling,eager_fast_path").

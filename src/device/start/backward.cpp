@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "device/start/iterations.h"
-
 namespace tpjrt::device {
 
 namespace {
@@ -21,7 +19,6 @@ bool on_device(const at::Tensor& root) {
 
 Backward::Backward(c10::ArrayRef<at::Tensor> roots)
     : was_multithreaded_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
-  if (!in_backward()) end_iteration_before_backward();
   ++backwards;
   if (std::any_of(roots.begin(), roots.end(), &on_device)) {
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);

@@ -65,19 +65,6 @@ void end_iteration_before_read(const graph::StorageSlot& slot) {
   end_iteration_at_transfer();
 }
 
-void end_iteration_before_backward() {
-  if (!is_on(Mechanism::kRepeatedBackwards) || !may_end_iteration()) return;
-  std::vector<graph::Value> large;
-  {
-    std::lock_guard lock(graph::graph_lock());
-    large = graph::pending(graph::kEver, graph::kLarge);
-  }
-  if (large.empty()) return;
-  if (const auto last = pass(place_source())) {
-    engine().start(kCause, graph::kEver, {.nodes = graph::kLarge.nodes, .begun = *last});
-  }
-}
-
 void end_iteration_after_step() {
   if (!is_on(Mechanism::kStepsBesideOptimizers) || !may_end_iteration()) return;
   static uint64_t last = 0;

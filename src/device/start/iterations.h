@@ -3,14 +3,11 @@
 // Note [Loop iterations]: an evaluation moves batches to the device, counts correct answers, and reads the count after
 // all batches. A training step is run by its optimizer, but the moving average of the parameters beside it is not.
 // Recorded lazily, each would be one graph of all iterations, which holds all batches and all versions of the
-// parameters, and takes long to compile. Therefore an iteration ends
-//   - with an optimizer's step, and where data is moved to the device, or existing data is read, at a place in the
-//     program where that was done before. If the work recorded since then and still pending is large, it is started:
-//     each iteration is one program, the same one, and runs while the next is recorded. Little work (a running sum of
-//     losses) stays pending. A module's copies and reads while it computes end no iteration (a mask that each layer
-//     makes), nor do those that a backward recomputes;
-//   - if a program steps without an optimizer (`p -= lr * p.grad`), with a repeated call of backward(). Pending work is
-//     started there if it is large, and was begun before the previous such call.
+// parameters, and takes long to compile. Therefore an iteration ends with an optimizer's step, and where data is moved
+// to the device, or existing data is read, at a place in the program where that was done before. If the work recorded
+// since then and still pending is large, it is started: each iteration is one program, the same one, and runs while the
+// next is recorded. Little work (a running sum of losses) stays pending. A module's copies and reads while it computes
+// end no iteration (a mask that each layer makes), nor do those that a backward recomputes.
 // Only the main thread's iterations count: those of another thread (a prefetcher, a second trainer) would end in the
 // middle of them.
 #pragma once
@@ -33,6 +30,5 @@ void install_place_source(PlaceSource source);
 void end_iteration_before_copy(size_t nbytes);                   // from the host to the device
 void end_iteration_before_read(const graph::StorageSlot& slot);  // of a tensor
 void end_iteration_after_step();                                 // of an optimizer, whose work has been started
-void end_iteration_before_backward();
 
 }  // namespace tpjrt::device

@@ -177,7 +177,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
 bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
   // Each process would cut by its own caches, and their programs would differ.
   if (runs_on_all_ranks(sync.walk)) return false;
-  const Cut cut = profiles_.cut(sync.walk);
+  const Cut cut = profiles_.cut(sync.walk, interpret_by());
   if (cut.part.empty()) return false;
   graph::Parts parts(sync.walk, cut.part);
   for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last part is the rest

@@ -78,13 +78,13 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
 
 }  // namespace
 
-Cut cut_of(const graph::Walk& walk, GraphKeys& keys) {
+Cut cut_of(const graph::Walk& walk, GraphKeys* networks) {
   using device::Mechanism;
   Cut cut{{}, "iterations of a loop"};
   if (device::is_on(Mechanism::kLoopRerolling)) cut.part = reroll_loops(walk);
-  if (cut.part.empty() && device::is_on(Mechanism::kHostIntegerOps)) {
+  if (cut.part.empty() && networks) {
     cut = {around_a_network(walk), "a known network, and integer ops around it"};
-    if (!cut.part.empty() && keys.count(middle_hash(walk, cut.part), walk) == 0) cut.part = {};
+    if (!cut.part.empty() && networks->count(middle_hash(walk, cut.part), walk) == 0) cut.part = {};
   }
   if (cut.part.empty()) cut.cause = "a graph too large for one program";
   cut.part = in_pieces(walk, cut.part);

@@ -4,7 +4,9 @@
 // Note [Host-side integer ops]: a loop's host-side integer ops (positions, lengths, masks, the tokens so far) often
 // have another shape in each iteration while the network in it has not, as in `generate()` with a static cache. One
 // graph of both would never recur. So a graph that is new as a whole, but whose calls between those that can run before
-// and those that can run after belong to an earlier graph, is split into three graphs.
+// and those that can run after belong to an earlier graph, is split into three graphs. It is so on devices with memory
+// of their own and no kernels of PyTorch, where a graph that never recurs runs on copies on the host. Elsewhere one
+// interpreted graph takes less time than three of which one is compiled.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +23,7 @@ struct Cut {
 };
 
 inline constexpr size_t kLeastToCut = 48;  // calls; smaller graphs compile quickly
-// Returns how to cut a graph of that many calls that was not seen before.
-Cut cut_of(const graph::Walk& walk, GraphKeys& keys);
+// Returns how to cut a graph of that many calls that was not seen before. `networks`: null if none is looked for.
+Cut cut_of(const graph::Walk& walk, GraphKeys* networks);
 
 }  // namespace tpjrt::engine

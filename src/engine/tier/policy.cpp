@@ -70,10 +70,10 @@ std::shared_ptr<GraphProfile>& GraphProfiles::of(const graph::Walk& walk) {
   return graph;
 }
 
-Cut GraphProfiles::cut(const graph::Walk& walk) {
+Cut GraphProfiles::cut(const graph::Walk& walk, InterpretBy by) {
   if (walk.nodes.size() < kLeastToCut) return {};
   std::optional<Cut>& cut = of(walk)->cut;
-  if (!cut) cut = cut_of(walk, keys_);
+  if (!cut) cut = cut_of(walk, by == InterpretBy::kCopies ? &keys_ : nullptr);
   return cut->part.size() == walk.nodes.size() ? *cut : Cut{};  // otherwise uncut, or another graph has this hash
 }
 

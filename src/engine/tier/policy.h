@@ -114,7 +114,7 @@ class GraphProfiles {
   explicit GraphProfiles(int processors = 0) : processors_(processors) {}
 
   // Returns how to cut a graph that has no program.
-  Cut cut(const graph::Walk& walk);
+  Cut cut(const graph::Walk& walk, InterpretBy by);
   // Counts a graph that has no program. Returns true if at least two others with its shape key were counted before.
   // Parts of cut graphs are counted separately, because whole graphs of the key don't predict which parts recur.
   bool has_dynamic_shape(const graph::Walk& walk, bool is_part) {

@@ -45,12 +45,12 @@ Tensor straight(size_t calls) {
 
 TEST(Cuts, AFewCallsAreOneProgram) {
   const Tensor tensor = straight(40);
-  EXPECT_TRUE(GraphProfiles().cut(walked(tensor)).part.empty());
+  EXPECT_TRUE(GraphProfiles().cut(walked(tensor), InterpretBy::kKernels).part.empty());
 }
 
 TEST(Cuts, ANetworkThatIsMetFirstIsOneProgram) {
   const Tensor tensor = straight(400);
-  EXPECT_TRUE(GraphProfiles().cut(walked(tensor)).part.empty());
+  EXPECT_TRUE(GraphProfiles().cut(walked(tensor), InterpretBy::kKernels).part.empty());
 }
 
 TEST(Cuts, RoundsOfALoopAreSegmentsOfEqualCalls) {
@@ -60,7 +60,7 @@ TEST(Cuts, RoundsOfALoopAreSegmentsOfEqualCalls) {
   for (size_t i = 0; i < kRounds; ++i) x = call("div", {call("mv", {matrix, x}, f32({4})), call("norm", {x})});
   const Tensor tensor(x);
   const graph::Walk walk = walked(tensor);
-  const graph::PartOfNode part = GraphProfiles().cut(walk).part;
+  const graph::PartOfNode part = GraphProfiles().cut(walk, InterpretBy::kKernels).part;
   ASSERT_FALSE(part.empty());
   expect_in_order(walk, part);
   const std::vector<size_t> sizes = sizes_of(part);
@@ -76,13 +76,13 @@ TEST(Cuts, LayersWithParametersOfTheirOwnAreNoRounds) {
   Value x = leaf(f32({4}));
   for (size_t i = 0; i < 60; ++i) x = call("relu", {call("mv", {leaf(f32({4, 4})), x}, f32({4}))});
   const Tensor tensor(x);
-  EXPECT_TRUE(GraphProfiles().cut(walked(tensor)).part.empty());
+  EXPECT_TRUE(GraphProfiles().cut(walked(tensor), InterpretBy::kKernels).part.empty());
 }
 
 TEST(Cuts, NoProgramHasMoreThanFourThousandCalls) {
   const Tensor tensor = straight(9000);
   const graph::Walk walk = walked(tensor);
-  const graph::PartOfNode part = GraphProfiles().cut(walk).part;
+  const graph::PartOfNode part = GraphProfiles().cut(walk, InterpretBy::kKernels).part;
   ASSERT_FALSE(part.empty());
   expect_in_order(walk, part);
   for (const size_t size : sizes_of(part)) EXPECT_LE(size, 4000U);
