@@ -265,7 +265,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("host_backend", &device::make_host_backend, py::arg("host"), py::arg("attendance"),
         "Returns a process group backend for pjrt tensors that uses ``host``, a backend of CPU tensors.");
   m.def("host_of", &device::processes::host_of, py::arg("backend"),
-        "Returns the backend of CPU tensors from which a backend for pjrt tensors was made.");
+        "Returns the part of a backend for pjrt tensors that takes CPU tensors, too: itself if it is a host_backend.");
   m.def(
       "begin_world",
       [](size_t size) {

@@ -46,6 +46,14 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     (r"ranks \[1\]: .*float32\[3\]", lambda: dist.gather(ones(n), None if RANK else parts(4, 4, 4))),
     (r"ranks \[0\]: .*1 of float32\[5\]", lambda: dist.gather(ones(4), None if RANK else parts(4, 4, 5))),
     (r"ranks \[1\]: .*float32\[3\]", lambda: dist.scatter(ones(n), None if RANK else parts(4, 4, 4))),
+    (r"ranks \[1\]: .*float32 in parts \[4, 3, 4\], and this rank's is float32\[4\]", lambda: dist.all_gather(
+        parts(4, 3, 4), ones(4 if ODD else [4, 3, 4][RANK])
+    )),
+    (r"ranks \[1\]: .*sum float32 in parts \[4, 3, 4\], and this rank's is float32\[5\]", lambda: dist.reduce_scatter(
+        ones(5 if ODD else [4, 3, 4][RANK]), parts(4, 3, 4)
+    )),
+    (r"ranks \[1\]: .*float32\[3\]", lambda: dist.all_reduce(torch.ones(n, device="cpu" if ODD else "pjrt"))),
+    (r"ranks \[1\]: .*float32\[3\]", lambda: dist.broadcast(torch.ones(n, device="pjrt" if ODD else "cpu"), 0)),
     (r"ranks \[1\]: .*takes \[4, 3, 4\] .*send \[3, 3, 3\]", lambda: dist.all_to_all(
         parts(3 + ODD, 3, 3 + ODD), parts(3, 3, 3)
     )),

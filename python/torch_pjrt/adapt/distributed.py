@@ -82,33 +82,44 @@ def _of_processes(options: Any, _backend_options: Any) -> Any:
     return _C.host_backend(host, attendance)
 
 
-def _serve(group: Any, store: Any, ranks: list[int]) -> None:
-    """Registers a group's backend for the CPU also for this device, and vice versa."""
-    from torch.distributed import ProcessGroup
+def _serve(group: Any, store: Any, ranks: list[int], timeout: Any) -> None:
+    """Registers a group's backend for this device also for the CPU, and a backend of gloo alone for this device."""
+    from torch.distributed import PrefixStore, ProcessGroup
 
     if not isinstance(group, ProcessGroup):
         return
     cpu, ours = torch.device("cpu"), torch.device("pjrt")
-    there = group._device_types
+    there, kinds = group._device_types, ProcessGroup.BackendType
+    name, description = group.group_name, group.group_desc  # PyTorch asks any backend for these
     if ours in there:
         backend = group._get_backend(ours)
-        host = _C.host_of(getattr(backend, "wrapped_pg", backend))  # wrapped if TORCH_DISTRIBUTED_DEBUG=DETAIL
-        if host is not None and cpu not in there:
-            name, description = group.group_name, group.group_desc  # PyTorch asks any backend for these
-            group._register_backend(cpu, ProcessGroup.BackendType.GLOO, host)
-            group._set_group_name(name)
-            group._set_group_desc(description)
-        if host is not None or backend.name() != "gloo":
-            return  # the group is "cpu:gloo,pjrt:gloo"
+        if backend.name() == "gloo" and _C.host_of(_inner(backend)) is None:  # "cpu:gloo,pjrt:gloo"
+            backend = _C.host_backend(backend, _C.Attendance(store, ranks, ranks[group.rank()]))
+            group._register_backend(ours, kinds.CUSTOM, backend)
+        of_host = _C.host_of(_inner(backend))
+        if of_host is not None and cpu not in there:
+            group._register_backend(cpu, kinds.GLOO, backend if of_host is _inner(backend) else of_host)
+        elif of_host is not None and of_host is _inner(backend):
+            # One backend for both devices, because ranks may pass tensors of different ones
+            group._register_backend(cpu, kinds.CUSTOM, backend)
     elif cpu in there:
         backend = group._get_backend(cpu)
-    else:
-        return
-    if backend.name() in ("fake", "gloo"):
         served = backend
-        if backend.name() != "fake":
-            served = _C.host_backend(backend, _C.Attendance(store, ranks, ranks[group.rank()]))
-        group._register_backend(ours, ProcessGroup.BackendType.CUSTOM, served)
+        if backend.name() == "gloo":
+            from torch.distributed import ProcessGroupGloo
+
+            # Its own connections: a message of a rank with a tensor of the CPU would end a process that expects another
+            own = ProcessGroupGloo(PrefixStore("pjrt", store), group.rank(), group.size(), timeout)
+            served = _C.host_backend(own, _C.Attendance(store, ranks, ranks[group.rank()]))
+        if backend.name() in ("fake", "gloo"):
+            group._register_backend(ours, kinds.CUSTOM, served)
+    group._set_group_name(name)
+    group._set_group_desc(description)
+
+
+def _inner(backend: Any) -> Any:
+    """Returns the backend that PyTorch has wrapped if TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+    return getattr(backend, "wrapped_pg", backend)
 
 
 _hosts: dict[int, str] = {}  # hostname by rank of the default group, of the ranks that have met
@@ -134,6 +145,7 @@ def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any
 def _serve_new_groups() -> None:
     """Patches the creation of groups, because PyTorch's table of devices makes gloo refuse tensors of other devices."""
     from torch.distributed import GroupMember, distributed_c10d
+    from torch.distributed.constants import default_pg_timeout
 
     inner = distributed_c10d._new_process_group_helper
     arguments = inspect.signature(inner)
@@ -155,7 +167,7 @@ def _serve_new_groups() -> None:
         given["store"] = _meet(backend, store, name, ranks, place, timeout, call)
         made = inner(*bound.args, **bound.kwargs)
         if made[0] is not GroupMember.NON_GROUP_MEMBER:
-            _serve(made[0], made[1], ranks)
+            _serve(made[0], made[1], ranks, timeout or default_pg_timeout)
         return made
 
     distributed_c10d._new_process_group_helper = _new_process_group_helper

@@ -29,8 +29,7 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::vector<int64_t>& ranks
 // Sets the groups of this one's kind over all processes, for its collectives in a captured step.
 void complete_backend(c10d::Backend& backend, const std::vector<std::vector<int64_t>>& groups);
 
-// Returns the backend for the host's tensors from which this one, or one of host_backend.h, was made; null for any
-// other.
+// Returns the backend for the host's tensors of this one: one of host_backend.h, which is its own; null for any other.
 c10::intrusive_ptr<c10d::Backend> host_of(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 }  // namespace tpjrt::device::processes

@@ -1,9 +1,10 @@
-// c10d's collectives for tensors of the device, run by a backend for the host's tensors.
+// c10d's collectives for tensors of the device and of the host, run by a backend for the host's tensors.
 //
 // A plugin for CPUs has no collectives between processes, so gloo runs them: each one cuts the graph, moves its
 // inputs to the host, waits, and moves its outputs back. If the device computes in the host's memory, inputs are the
-// tensors' own memory, and outputs become theirs. Collectives are counted, reported and refused like any op on the
-// host (device/host/host.h).
+// tensors' own memory, and outputs become theirs. (host_collective.h.)
+//
+// Tensors of the host take the same way, so ranks may pass tensors of either kind, and errors name the ranks of both.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -19,7 +20,7 @@ namespace tpjrt::device {
 // because its ranks are out of step. `attendance`: used to report late ranks; null: they are not reported.
 c10::intrusive_ptr<c10d::Backend> make_host_backend(c10::intrusive_ptr<c10d::Backend> host,
                                                     std::shared_ptr<Attendance> attendance = nullptr);
-// Returns the host's backend of such a backend; null for any other.
+// Returns the backend if it is such a backend; otherwise null.
 c10::intrusive_ptr<c10d::Backend> host_of(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 }  // namespace tpjrt::device

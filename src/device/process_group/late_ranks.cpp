@@ -137,6 +137,21 @@ void await(c10d::Work& work, const std::string& op, HostGroup& group) {
   }
 }
 
+void throw_with_rank(const std::string& op, const HostGroup& group, int peer, const std::exception& error) {
+  const auto* ours = dynamic_cast<const c10::Error*>(&error);
+  const char* text = ours ? ours->what_without_backtrace() : error.what();
+  TORCH_CHECK(group.attendance, "[", op, "] ", text);
+  const std::vector<int64_t>& ranks = group.attendance->ranks;
+  std::ostringstream other;
+  if (peer >= 0 && static_cast<size_t>(peer) < ranks.size()) {
+    other << "rank " << ranks[static_cast<size_t>(peer)];
+  } else {
+    other << "any of ranks " << c10::IntArrayRef(ranks);
+  }
+  TORCH_CHECK(false, "[", op, "] ", text, "\nRank ", group.attendance->own, " waited for ", other.str(),
+              ": see whether it has ended, or calls the other half of this");
+}
+
 void check_agreement(c10d::Backend& host, const std::string& op, const std::string& call, HostGroup& group) {
   if (host.getSize() == 1) return;
   const at::DisableRecordFunctionGuard unprofiled;  // a profile has the user's collectives

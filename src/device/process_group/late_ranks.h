@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -79,6 +80,8 @@ struct HostGroup {
 
 // Waits for other ranks in slices, to notice Ctrl-C and to report ranks that are late.
 void await(c10d::Work& work, const std::string& op, HostGroup& group);
+// Throws `error` of a call with one rank of the group, `peer` (negative: any), with the names of both.
+[[noreturn]] void throw_with_rank(const std::string& op, const HostGroup& group, int peer, const std::exception& error);
 
 // Raises on all ranks if their `call`s differ: gloo itself would wait, or write to some of the results. Costs an
 // all_reduce of an integer.
