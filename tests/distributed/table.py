@@ -15,13 +15,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+import torch.distributed.nn.functional as differentiable
 
 SIZE = int(os.environ.get("WORLD_SIZE", "4"))
 ALL = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 SOME = ("SUM", "AVG", "MIN", "BXOR", "PREMUL_SUM")
 REDUCTIONS = {torch.float32: ALL, torch.int64: ALL, torch.bool: SOME, torch.bfloat16: SOME, torch.complex64: SOME}
-# Cases that the device supports and gloo refuses: a sum with a factor, and complex dtypes.
+# Cases that the device supports and gloo refuses: a sum with a factor, complex dtypes, and a gradient.
 ALSO = (
+    "nn._all_gather_base",
     "PREMUL_SUM", "gather torch.complex64", "functional_exchange torch.complex64",
     "functional_coalesced torch.complex64", "functional_singles torch.complex64", "permute_tensor torch.complex64",
 )  # fmt: skip
@@ -318,6 +320,50 @@ def gradients() -> Iterator[tuple[str, Case]]:
     )
 
 
+def with_gradients() -> Iterator[tuple[str, Case]]:
+    """Yields cases of torch.distributed.nn.functional: results and gradients. A rank weighs each of its results
+    differently."""
+
+    def case(call: Callable[[Ranks, torch.Tensor], Any], at: int | None = None) -> Case:
+        def run(ranks: Ranks) -> list[torch.Tensor]:
+            x = ranks.make(torch.float32, SIZE, 2).requires_grad_()
+            out = call(ranks, x)
+            found = [each * 1 for each in (out if isinstance(out, tuple) else (out,))]
+            if at is not None:
+                found = [ranks.only(at, each) for each in found]
+            weights = [ranks.make(torch.float32, *each.shape) for each in found]
+            sum((each * each * weight).sum() for each, weight in zip(found, weights, strict=True)).backward()
+            return [*(each.detach() for each in found), x.grad]  # type: ignore[list-item]
+
+        return run
+
+    def parts(x: torch.Tensor) -> list[torch.Tensor]:
+        return [part * 2 for part in x.unbind()]
+
+    yield "nn.broadcast", case(lambda ranks, x: differentiable.broadcast(x, 2, ranks.group))
+    yield "nn.gather", case(lambda ranks, x: differentiable.gather(x, 0, ranks.group))
+    yield "nn.scatter", case(lambda ranks, x: differentiable.scatter(parts(x), 0, ranks.group))
+    yield "nn.reduce", case(lambda ranks, x: differentiable.reduce(x, 1, group=ranks.group), at=1)
+    yield "nn.all_reduce", case(lambda ranks, x: differentiable.all_reduce(x, group=ranks.group))
+    yield "nn.all_gather", case(lambda ranks, x: differentiable.all_gather(x, ranks.group))
+    yield (
+        "nn.reduce_scatter",
+        case(lambda ranks, x: differentiable.reduce_scatter(torch.empty_like(x[0]), parts(x), group=ranks.group)),
+    )
+    yield (
+        "nn.all_to_all",
+        case(lambda ranks, x: differentiable.all_to_all([torch.empty_like(x[0]) for _ in x], parts(x), ranks.group)),
+    )
+    yield (
+        "nn.all_to_all_single",
+        case(lambda ranks, x: differentiable.all_to_all_single(torch.empty_like(x), x, group=ranks.group)),
+    )
+    yield (
+        "nn._all_gather_base",
+        case(lambda ranks, x: differentiable._all_gather_base(x.new_empty(SIZE * SIZE, 2), x, ranks.group)),
+    )
+
+
 def objects() -> Iterator[tuple[str, Case]]:
     def all_gather_object(ranks: Ranks) -> list[torch.Tensor]:
         out: list[Any] = [None] * SIZE
@@ -371,6 +417,7 @@ def table() -> Iterator[tuple[str, Case]]:
             yield f"{case} {dtype}", run
     yield from groups()
     yield from gradients()
+    yield from with_gradients()
     yield from objects()
 
 

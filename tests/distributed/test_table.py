@@ -45,7 +45,7 @@ def test_every_function(server: fresh.Server, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_dies(server: fresh.Server) -> None:
-    assert ranks.run(server, HERE / "dying.py", 3) == [[]] * 3
+    assert ranks.run(server, HERE / "waits/dying.py", 3) == [[]] * 3
 
 
 @pytest.mark.parametrize("backend", ["pjrt", "cpu:gloo,pjrt:pjrt", "cpu:gloo,pjrt:gloo"])

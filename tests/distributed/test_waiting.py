@@ -91,9 +91,9 @@ def test_ctrl_c_while_a_program_of_several_processes_waits(tmp_path: Path) -> No
 def test_who_is_late_is_reported(server: fresh.Server, tmp_path: Path, gpus: bool) -> None:
     """Each waiting rank reports it once per wait."""
     environment = of_gpus(tmp_path) if gpus else {}
-    line = 1 + (HERE / "late.py").read_text().splitlines().index("dist.all_reduce(x)")
+    line = 1 + (HERE / "waits/late.py").read_text().splitlines().index("dist.all_reduce(x)")
     first, other, last = ranks.run(
-        server, HERE / "late.py", 3, tmp_path, TORCH_PJRT_COLLECTIVE_WARN_SECONDS="0.8", **environment
+        server, HERE / "waits/late.py", 3, tmp_path, TORCH_PJRT_COLLECTIVE_WARN_SECONDS="0.8", **environment
     )
     assert other == []
     for rank, reported in ((0, first), (2, last)):
@@ -109,9 +109,9 @@ def test_who_is_late_is_reported(server: fresh.Server, tmp_path: Path, gpus: boo
 
 @pytest.mark.parametrize("where", ["rendezvous", "store", "collective"])
 def test_who_has_not_come_is_named(server: fresh.Server, tmp_path: Path, where: str) -> None:
-    assert ranks.run(server, HERE / "absent.py", 2, where, tmp_path) == [[], []]
+    assert ranks.run(server, HERE / "waits/absent.py", 2, where, tmp_path) == [[], []]
 
 
 def test_a_second_group_takes_no_addresses_of_the_first(server: fresh.Server, tmp_path: Path) -> None:
     """A launcher's store keeps them."""
-    assert ranks.run(server, HERE / "absent.py", 2, "again", tmp_path) == [[], []]
+    assert ranks.run(server, HERE / "waits/absent.py", 2, "again", tmp_path) == [[], []]

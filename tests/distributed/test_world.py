@@ -39,7 +39,7 @@ def test_reading(server: fresh.Server, kernels: str) -> None:
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) == 43
+    assert int(run(server, "refusals")) == 41
 
 
 @pytest.mark.parametrize("case", ["large", "late", "counted"])

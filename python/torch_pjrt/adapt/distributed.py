@@ -228,6 +228,23 @@ def _check_ranks_of_meshes(device_mesh: Any) -> None:
     device_mesh.DeviceMesh._setup_world_group_and_device = _setup_world_group_and_device
 
 
+def _scatter_gradients(functional: Any) -> None:
+    """Adds up the gradients of ``_all_gather_base``, which PyTorch does for backends that it knows by name."""
+    base = functional._AllGatherBase
+    inner = base.backward
+
+    @functools.wraps(inner)
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        if gradient.device.type != "pjrt":
+            return inner(ctx, gradient)
+        part = gradient.new_empty(gradient.size(0) // torch.distributed.get_world_size(ctx.group), *gradient.shape[1:])
+        sum_of_ranks = torch.distributed.ReduceOp.SUM
+        torch.distributed._reduce_scatter_base(part, gradient.contiguous(), sum_of_ranks, ctx.group)
+        return None, part, None
+
+    base.backward = staticmethod(backward)
+
+
 def install() -> None:
     if torch.distributed.is_available():
         torch.distributed.Backend.register_backend("pjrt", _of_processes, extended_api=True, devices=["pjrt"])
@@ -235,4 +252,5 @@ def install() -> None:
         _serve_new_groups()
         _refuse_captured_ddp()
         after_import("torch.distributed.fsdp._init_utils", _count_processes_of_hosts)
+        after_import("torch.distributed.nn.functional", _scatter_gradients)
         after_import("torch.distributed.device_mesh", _check_ranks_of_meshes)

@@ -48,7 +48,8 @@ def _groups(group: Any) -> list[tuple[int, ...]]:
     return found
 
 
-def _places(group: Any) -> Any:
+def places(group: Any) -> Any:
+    """Returns each rank's number in its group."""
     return per_rank(own.index(rank) for rank, own in enumerate(_groups(group)))
 
 
@@ -87,8 +88,8 @@ def install() -> None:
         module = _module(frame)
         if not is_of_ranks(self) or _names_ranks(module):
             return rank_of(self)
-        places = _places(self)
-        return places if is_named or module.startswith(_COMPUTE) else GlobalRank(places.values)
+        own = places(self)
+        return own if is_named or module.startswith(_COMPUTE) else GlobalRank(own.values)
 
     @functools.wraps(ranks_of)
     def get_process_group_ranks(group: Any) -> list[Any]:

@@ -219,8 +219,9 @@ class HostBackend final : public Backend {
     const Tensors from = flat(call.on_host(Use::kRead, Tensors{input})), to = flat(call.on_host(Use::kWrite, outputs));
     const Sizes sizes = sizes_of(outputs);
     call.agree(*host_, uneven(sizes, outputs[0], input), Tensors{});
-    TORCH_CHECK_VALUE(is_whole(sizes, outputs[0], input), "all_gather: a tensor of ", input.numel(), " elements on rank ",
-                      getRank(), " of the group's ", getSize(), ", and parts ", c10::IntArrayRef(sizes));
+    TORCH_CHECK_VALUE(is_whole(sizes, outputs[0], input), "all_gather: a tensor of ", input.numel(),
+                      " elements on rank ", getRank(), " of the group's ", getSize(), ", and parts ",
+                      c10::IntArrayRef(sizes));
     to[static_cast<size_t>(getRank())].copy_(from[0]);
     c10d::BroadcastOptions of_rank;
     of_rank.timeout = opts.timeout;

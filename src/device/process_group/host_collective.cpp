@@ -1,4 +1,4 @@
-// What ranks compare before a call, and the memory of its tensors.
+// Compares what the ranks pass to a call, and moves its tensors to the host and back.
 #include "device/process_group/host_collective.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -110,7 +110,7 @@ void HostCollective::agree(Backend& host, std::string how, const Tensors& tensor
 }
 
 void HostCollective::agree_about_parts(Backend& host, c10::ScalarType dtype, const std::vector<int64_t>& to,
-                       const std::vector<int64_t>& from) {
+                                       const std::vector<int64_t>& from) {
   at::Tensor sends = at::tensor(to), arrives = at::empty_like(sends);
   std::vector<int64_t> none;
   wait(host.alltoall_base(arrives, sends, none, none, {}));

@@ -97,15 +97,6 @@ refused(NotImplementedError, "FullyShardedDataParallel: .*all 4 ranks of its wor
 refused(NotImplementedError, "ZeroRedundancyOptimizer: .*all 4 ranks of its world.*fully_shard", optimized_by_process)
 
 
-def gradient_of_a_broadcast(source: int) -> None:
-    y = torch.distributed.nn.functional.broadcast(x.clone().requires_grad_(), source)
-    y.sum().backward()
-
-
-for source in (0, 1):
-    refused(RuntimeError, "a rank was taken for a condition", partial(gradient_of_a_broadcast, source))
-
-
 def export() -> None:
     torch_pjrt.export(lambda t: t * 2, torch.ones(2, device="pjrt"))
 

@@ -9,26 +9,25 @@ import time
 import warnings
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import torch_pjrt  # noqa: F401
-from tests.distributed.table import SIZE, Ranks, attempt, gradients, moves, objects, reductions
+from tests.distributed.table import SIZE, Ranks, attempt, gradients, moves, objects, reductions, with_gradients
 
 RANK = int(os.environ["RANK"])
 LIMIT = timedelta(seconds=20)
 # Rows in which gloo waits for a living rank, which has raised, until the timeout.
-LATE = ("send_and_recv", "broadcast_object_list", "scatter_object_list", "send_object_list")
+LATE = ("send_and_recv", "send_object_list")
 # Rows in which a rank may need nothing of the last one.
 NEEDS_NOTHING = ("isend_", "to_next_")
-# Rows that send no tensor of the device; gloo's errors name no ranks.
-OF_THE_CPU = tuple(name for name, _ in objects())
 WORDS = r"closed by peer|Timed out|reset by peer|Broken pipe|writeError|readError|Connection refused|only implemented"
 warnings.simplefilter("ignore")
 dist.init_process_group("pjrt", timeout=LIMIT)
 torch.pjrt.set_device(RANK)
 rows = [(f"{name} ", case) for name, case in (*reductions("SUM", torch.float32), *moves(torch.float32))]
-rows += [*gradients(), *objects()]
+rows += [*gradients(), *with_gradients(), *objects()]
 rows = [(name, case) for name, case in rows if not name.startswith(LATE)]
 groups = [dist.new_group(timeout=LIMIT) for _ in rows]
 for group in groups:  # gloo connects the ranks when they first meet
@@ -42,9 +41,11 @@ for (name, case), group in zip(rows, groups, strict=True):
     found = attempt(case, Ranks("pjrt", group, lambda values: values(RANK)))
     if isinstance(found, str):
         assert re.search(WORDS, found), (name, found)
-        if not name.startswith((*NEEDS_NOTHING, *OF_THE_CPU)):
+        if not name.startswith(NEEDS_NOTHING):
             assert re.search(r"ranks \[0, 1, 2\]|only implemented", found), (name, found)
     else:
         assert name.startswith(NEEDS_NOTHING), name
     assert time.monotonic() - start < LIMIT.total_seconds() + 5, name
+with pytest.raises(RuntimeError, match=rf"(?s)\[c10d::(send|recv_)\].*Rank {RANK} waited for rank 2: see"):
+    dist.send_object_list([3], SIZE - 1) if RANK else dist.recv_object_list([None], SIZE - 1)
 os._exit(0)
