@@ -17,7 +17,7 @@ namespace tpjrt::device {
 namespace {
 
 constexpr uint8_t kLeastReads = 8;
-constexpr uint32_t kMostCalls = 8;
+constexpr uint32_t kMostCalls = 3;
 
 struct Interval {
   graph::SignaturePtr first = nullptr;
