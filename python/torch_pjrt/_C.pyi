@@ -945,7 +945,7 @@ def host_backend(
 
 def host_of(backend: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend:
     """
-    Returns the backend of CPU tensors from which a backend for pjrt tensors was made.
+    Returns the part of a backend for pjrt tensors that takes CPU tensors, too: itself if it is a host_backend.
     """
 
 def host_view(arg0: torch.Tensor) -> torch.Tensor:
