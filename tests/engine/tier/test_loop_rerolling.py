@@ -308,7 +308,7 @@ OFF = """
 import torch, torch_pjrt
 x = torch.ones(20).to("pjrt")
 with torch_pjrt.explain() as report:
-    for _ in range(200):
+    for _ in range(120):
         x = (x * 1.5).sin() + x.norm()
     x.cpu()
 print(any(graph.cause == "iterations of a loop" for graph in report.graphs))
