@@ -69,3 +69,11 @@ def test_function(name):
     for a, b in ((got.detach(), y), (moved, gradient), (batched, of_batch)):
         assert a.shape == b.shape
         np.testing.assert_allclose(a.numpy(), np.asarray(b), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_checkpoint_around_a_function(use_reentrant):
+    x = torch.tensor([0.5, -1.0], requires_grad=True)
+    function = from_jax(lambda x: jnp.sin(x) * x)
+    torch.utils.checkpoint.checkpoint(function, x, use_reentrant=use_reentrant).sum().backward()
+    torch.testing.assert_close(x.grad, (x.cos() * x + x.sin()).detach())

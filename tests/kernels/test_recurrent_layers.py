@@ -76,6 +76,18 @@ def test_wide_layers_of_bfloat16(kind: type[nn.RNNBase]) -> None:
         torch.testing.assert_close(a.float(), b, rtol=0, atol=4e-2 * max(1.0, b.abs().max().item()))
 
 
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoints(use_reentrant: bool) -> None:
+    layer, ours = layer_of(nn.LSTM, torch.float32)
+    x = torch.randn(6, BATCH, 5)
+    for each, place in ((layer, "cpu"), (ours, "pjrt")):
+        given = x.to(place).requires_grad_()
+        y = torch.utils.checkpoint.checkpoint(lambda x, each=each: each(x)[0], given, use_reentrant=use_reentrant)
+        y.square().sum().backward()
+    for a, b in zip(ours.parameters(), layer.parameters(), strict=True):
+        torch.testing.assert_close(a.grad.cpu(), b.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_second_gradients() -> None:
     layer, ours = layer_of(nn.LSTM, torch.float32)
     x = torch.randn(6, BATCH, 5)

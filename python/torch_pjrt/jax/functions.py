@@ -285,7 +285,8 @@ class _Call(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         program = ctx.program
         count = len(program.structs)
-        arguments, results = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        saved = ctx.saved_tensors  # once: checkpoints unpack them once
+        arguments, results = saved[:count], saved[count:]
         own = results[len(program.results) :]
         given = cotangents[: len(program.results)]
         if any(cotangent is not None for cotangent in cotangents[len(program.results) :]):

@@ -137,7 +137,8 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _gradients(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
-    tensors, results = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
+    saved = ctx.saved_tensors  # once: checkpoints unpack them once
+    tensors, results = saved[:6], saved[6:]
     grads = [torch.zeros_like(y) if g is None else g for g, y in zip(given, results[:3], strict=False)]
     if torch.is_grad_enabled():  # for a double backward
         inputs = [t for t in tensors if t is not None and t.requires_grad]
