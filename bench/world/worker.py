@@ -43,6 +43,7 @@ class Worker:
         raise RuntimeError("the process ended")
 
     def begin(self) -> None:
+        assert self.reported is not None  # the line before the times is read
         assert self._process.stdin
         self._process.stdin.write("step\n")
         self._process.stdin.flush()
