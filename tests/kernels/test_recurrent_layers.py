@@ -103,6 +103,23 @@ def test_second_gradients() -> None:
         torch.testing.assert_close(a.cpu(), b, rtol=1e-3, atol=1e-3 * b.abs().max().item())
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_differentiable_gradients_of_operands_that_depend_on_each_other(kind: type[nn.RNNBase]) -> None:
+    """Tied weights, and a state that is computed from the input and the weights."""
+    layer, ours = layer_of(kind, torch.float32, 5)
+    x = torch.randn(6, BATCH, 5)
+
+    def gradients(layer: nn.RNNBase, x: torch.Tensor) -> list[torch.Tensor]:
+        layer.weight_hh_l0 = layer.weight_ih_l0
+        wanted = [x.detach().requires_grad_(), *layer.parameters()]
+        states = layer(wanted[0], layer(wanted[0])[1])[0]
+        first = torch.autograd.grad(states.square().sum(), wanted, create_graph=True)
+        return [*first, *torch.autograd.grad(sum(g.square().sum() for g in first), wanted)]
+
+    for a, b in zip(gradients(ours, x.to("pjrt")), gradients(layer, x), strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-3, atol=1e-3 * b.abs().max().item())
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_compiled_modules_on_cpu_tensors(bias: bool, batch_first: bool) -> None:

@@ -138,6 +138,18 @@ for _name, _decomposition, _meta in (
     _library.impl(_name, _meta, "Meta")
 
 
+def differentiable(
+    function: Callable[..., Sequence[Tensor]], tensors: Sequence[Tensor | None], grads: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Returns the gradients of the tensors that require any, themselves with gradients, from those of the function's
+    first results."""
+    # Views: a tensor that is computed from another, or is given twice, has a gradient of its own.
+    own = [None if t is None else t.view_as(t) for t in tensors]
+    wanted = [t for t in own if t is not None and t.requires_grad]
+    found = iter(torch.autograd.grad(function(*own)[: len(grads)], wanted, grads, create_graph=True))
+    return [next(found) if t is not None and t.requires_grad else None for t in own]
+
+
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     *tensors, ctx.cell, ctx.reverse = inputs
     ctx.save_for_backward(*tensors, *output)
@@ -148,12 +160,10 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
     grad_outputs = torch.zeros_like(outputs) if grad_outputs is None else grad_outputs
     grad_cells = torch.zeros_like(cells) if grad_cells is None else grad_cells
     if torch.is_grad_enabled():  # for a double backward
-        inputs = [x for x in (gates, hx, cx, weight, bias) if x is not None and x.requires_grad]
-        outputs, cells, _ = layer_forward(unrolled_loop, gates, hx, cx, weight, bias, ctx.cell, ctx.reverse)
         count = 1 if cx is None else 2
-        of, given = (outputs, cells)[:count], (grad_outputs, grad_cells)[:count]
-        found = dict(zip(map(id, inputs), torch.autograd.grad(of, inputs, given, create_graph=True), strict=True))
-        return *(found.get(id(x)) for x in (gates, hx, cx, weight, bias)), None, None
+        again = functools.partial(layer_forward, unrolled_loop, cell=ctx.cell, rev=ctx.reverse)
+        grads = (grad_outputs, grad_cells)[:count]
+        return *differentiable(again, (gates, hx, cx, weight, bias), grads), None, None
     grad_gates, grad_hidden, grad_hx, grad_cx = torch.ops.torch_pjrt.recurrent_layer_backward(
         grad_outputs, grad_cells, outputs, cells, workspace, hx, cx, weight, ctx.cell, ctx.reverse
     )

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from torch_pjrt import _C
-from torch_pjrt.decompositions.recurrent.layer import Scan, before, layer_backward, layer_forward, loop, unrolled_loop
+from torch_pjrt.decompositions.recurrent.layer import (
+    Scan,
+    before,
+    differentiable,
+    layer_backward,
+    layer_forward,
+    loop,
+    unrolled_loop,
+)
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
 
 # x: (length, batch, features); w_ih: (4 * hidden, features); w_hh: (4 * hidden, hidden); bias: (4 * hidden), the sum of
@@ -141,11 +149,8 @@ def _gradients(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
     tensors, results = saved[:6], saved[6:]
     grads = [torch.zeros_like(y) if g is None else g for g, y in zip(given, results[:3], strict=False)]
     if torch.is_grad_enabled():  # for a double backward
-        inputs = [t for t in tensors if t is not None and t.requires_grad]
-        x, w_ih, w_hh, bias, hx, cx = tensors
-        of = _forward(unrolled_loop, x, w_ih, w_hh, bias, hx, cx, ctx.reverse, False)[:3]
-        found = dict(zip(map(id, inputs), torch.autograd.grad(of, inputs, grads, create_graph=True), strict=True))
-        return *(found.get(id(t)) for t in tensors), None, None
+        again = functools.partial(_forward, unrolled_loop, reverse=ctx.reverse, train=False)
+        return *differentiable(again, tensors, grads), None, None
     gradients = torch.ops.torch_pjrt.lstm_layer_backward(*grads, *tensors, *results, ctx.reverse)
     return *(None if t is None else g for t, g in zip(tensors, gradients, strict=True)), None, None
 
