@@ -16,6 +16,70 @@ namespace tpjrt::engine {
 
 using graph::Value;
 
+namespace {
+
+struct Dim {
+  int64_t size, stride, place;  // strides in bytes; where a step of it leads in the dense copy, too
+};
+
+// Returns the argument's dimensions and the bytes of an element, outermost first, those joined that are one in memory.
+std::vector<Dim> dims_of(const TracedArgument& argument) {
+  const auto itemsize = static_cast<int64_t>(c10::elementSize(argument.dtype));
+  std::vector<Dim> dims{{itemsize, 1, 1}};
+  int64_t place = itemsize;
+  for (size_t i = argument.sizes.size(); i-- > 0;) {
+    const int64_t size = argument.sizes[i], stride = argument.strides[i] * itemsize;
+    if (size == 1) continue;
+    if (stride == dims.back().stride * dims.back().size) {
+      dims.back().size *= size;
+    } else {
+      dims.push_back({size, stride, place});
+    }
+    place *= size;
+  }
+  std::reverse(dims.begin(), dims.end());
+  return dims;
+}
+
+// Returns true if the trace saw a dense copy.
+bool has_copy(const TracedArgument& argument) {
+  return !is_outside(argument.device) && argument.placeholder.strides() != c10::IntArrayRef(argument.strides);
+}
+
+}  // namespace
+
+// Each stride and the offset are steps along the argument's dimensions.
+bool Returned::Tensor::follow(const TracedArgument& argument) {
+  if (argument.placeholder.numel() == 0 || std::count(sizes.begin(), sizes.end(), 0) > 0) return false;
+  const auto itemsize = static_cast<int64_t>(c10::elementSize(dtype));
+  const std::vector<Dim> dims = dims_of(argument);
+  std::vector<int64_t> reach(dims.size());  // the last place along each dimension
+  const auto moved = [&](int64_t steps, int64_t times) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      reach[i] += steps / dims[i].place * times;
+      bytes += steps / dims[i].place * dims[i].stride;
+      steps %= dims[i].place;
+    }
+    return bytes;
+  };
+  graph::Sizes own;
+  const int64_t begin = moved(offset * itemsize, 1);
+  for (size_t i = 0; i < sizes.size(); ++i) own.push_back(moved(strides[i] * itemsize, sizes[i] - 1));
+  const bool is_whole_element = moved(1, itemsize - 1) == 1;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (reach[i] >= dims[i].size) return false;
+  }
+  if (!is_whole_element || begin % itemsize != 0) return false;
+  for (int64_t& stride : own) {
+    if (stride % itemsize != 0) return false;
+    stride /= itemsize;
+  }
+  offset = begin / itemsize;
+  strides = std::move(own);
+  return true;
+}
+
 Returned::Returned(const std::vector<TracedResult>& results, const std::vector<TracedArgument>& arguments,
                    std::vector<Value>& values) {
   std::unordered_map<const device::LazyStorage*, uint32_t> by_argument, by_storage;
@@ -34,12 +98,13 @@ Returned::Returned(const std::vector<TracedResult>& results, const std::vector<T
     tensor.sizes.assign(traced.sizes().begin(), traced.sizes().end());
     tensor.strides.assign(traced.strides().begin(), traced.strides().end());
     tensor.offset = traced.storage_offset();
-    if (const auto it = by_argument.find(storage); it != by_argument.end()) {
-      const TracedArgument& argument = arguments[it->second];
+    const auto it = by_argument.find(storage);
+    const TracedArgument* of = it == by_argument.end() ? nullptr : &arguments[it->second];
+    tensor.whole = of && tensor.dtype == of->dtype && tensor.offset == 0 && tensor.sizes == of->sizes &&
+                   traced.strides() == (has_copy(*of) ? of->placeholder.strides() : c10::IntArrayRef(of->strides));
+    if (tensor.whole || (of && (!has_copy(*of) || tensor.follow(*of)))) {
       tensor.is_argument = true;
       tensor.index = it->second;
-      tensor.whole = tensor.dtype == argument.dtype && tensor.offset == 0 && tensor.sizes == argument.sizes &&
-                     tensor.strides == argument.strides;
     } else {
       const auto [slot, fresh] = by_storage.emplace(storage, static_cast<uint32_t>(storages_.size()));
       if (fresh) {

@@ -61,6 +61,10 @@ class Returned {
     int64_t offset = 0;  // in elements of dtype, from the argument's own offset
     bool whole = false;  // the argument itself
     int64_t twin = -1;   // the earlier result that is this very tensor; autograd must see the identity, or it copies
+
+    // Makes of a view of the argument's dense copy (Trace::add_tensor) the same view of the argument, which has other
+    // strides. Returns false if that is none: it is a reshape, which copies.
+    bool follow(const TracedArgument& argument);
   };
   struct Storage {
     uint32_t result = 0;  // of the program
