@@ -138,6 +138,22 @@ def test_compiled_modules_on_cpu_tensors(bias: bool, batch_first: bool) -> None:
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-4)
 
 
+def test_compiled_modules_of_dynamic_sizes() -> None:
+    layer, x = nn.LSTM(3, 4), torch.randn(7, 5, 3)
+    call = torch.compile(layer, backend="pjrt", dynamic=True)
+    for batch in (5, 3, 1, 4):  # a batch of one is a graph of its own
+        y, _ = call(x[:, :batch])
+        y.sum().backward()
+        torch.testing.assert_close(y, layer(x[:, :batch])[0])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.LSTMCell])
+def test_compiled_cells_without_biases(kind: Any) -> None:
+    cell, x = kind(3, 4, bias=False), torch.randn(2, 3)
+    got = torch.compile(copy.deepcopy(cell).to("pjrt"), backend="pjrt")(x.to("pjrt"))
+    torch.testing.assert_close(got[0].cpu(), cell(x)[0])
+
+
 def test_who_does_it() -> None:
     x = torch.randn(9, BATCH, 5, device="pjrt")
     small, large, lstm = (layer_of(*of)[1] for of in ((nn.GRU, x.dtype, 8), (nn.GRU, x.dtype), (nn.LSTM, x.dtype, 8)))

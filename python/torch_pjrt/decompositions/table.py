@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {}
 _aten = torch.library.Library("aten", "IMPL")
@@ -22,6 +23,16 @@ def computed_once(x: Tensor) -> Tensor:
     return result
 
 
+def _set_meta(name: str, function: Callable[..., Any]) -> None:
+    """Sets an overload's Meta kernel, and the one that Dynamo's traces call instead if PyTorch has it in Python."""
+    _aten.impl(name, function, "Meta", allow_override=True)
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    if DispatchKey.Meta in op.py_kernels:
+        op.py_kernels[DispatchKey.Meta] = function
+        op._dispatch_cache.clear()
+
+
 def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a decomposition for all overloads of an op.
 
@@ -30,7 +41,7 @@ def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         DECOMPOSITIONS[f"aten::{name}"] = function
         if meta:
-            _aten.impl(name, function, "Meta", allow_override=True)
+            _set_meta(name, function)
         return function
 
     return add
@@ -64,7 +75,7 @@ def meta(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the Meta kernel of an overload whose own Meta kernel differs from its other kernels."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        _aten.impl(name, function, "Meta", allow_override=True)
+        _set_meta(name, function)
         return function
 
     return add

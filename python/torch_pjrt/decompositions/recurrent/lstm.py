@@ -59,7 +59,8 @@ def _workspace(length: int, batch: int, features: int, hidden: int, dtype: torch
 
 def _kept(x: Tensor, hx: Tensor, train: bool) -> Tensor:
     """Returns memory for what oneDNN keeps."""
-    nbytes = _workspace(*x.shape, hx.shape[1], x.dtype) if train else 0
+    sizes = map(int, (*x.shape, hx.shape[1]))  # a trace with dynamic shapes gives known ones as SymInt
+    nbytes = _workspace(*sizes, x.dtype) if train else 0
     return x.new_empty(nbytes, dtype=torch.uint8)
 
 
