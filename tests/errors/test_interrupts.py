@@ -33,12 +33,13 @@ def test_waiting_for_a_long_program() -> None:
     assert max(took) < 1, "0.05 s on an idle machine"
 
 
+# Some seconds of compiling. No part of the program repeats three times in a row, or it would become a short loop.
 LONG_COMPILE = """
 x = torch.ones(8, 8, device="pjrt")
 torch_pjrt.sync(x)
 y = x
-for i in range(120):
-    y = torch.softmax(y @ x, i % 2)
+for i in range(600):
+    y = torch.softmax(y @ x, i.bit_count() % 2)
 interrupted(lambda: y.cpu())
 assert torch_pjrt._C.is_pending(y)
 assert torch_pjrt.metrics()["graphs_compiled"] == 1
