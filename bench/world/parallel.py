@@ -152,7 +152,7 @@ def measure() -> list[Result]:
         "one device, by XLA alone": Worker(__file__, "alone", TORCH_PJRT_LIBRARY_KERNELS="0"),
     }
     try:
-        ours, captured, reported = workers.pop("world"), workers.pop("captured"), {}
+        ours, captured = workers.pop("world"), workers.pop("captured")
         reported = ours.reported
         results = [
             compare_timed(

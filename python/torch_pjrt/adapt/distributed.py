@@ -91,10 +91,14 @@ def _serve(group: Any, store: Any, ranks: list[int], timeout: Any) -> None:
     cpu, ours = torch.device("cpu"), torch.device("pjrt")
     there, kinds = group._device_types, ProcessGroup.BackendType
     name, description = group.group_name, group.group_desc  # PyTorch asks any backend for these
+
+    def of_both(host: Any) -> Any:
+        return _C.host_backend(host, _C.Attendance(store, ranks, ranks[group.rank()]))
+
     if ours in there:
         backend = group._get_backend(ours)
         if backend.name() == "gloo" and _C.host_of(_inner(backend)) is None:  # "cpu:gloo,pjrt:gloo"
-            backend = _C.host_backend(backend, _C.Attendance(store, ranks, ranks[group.rank()]))
+            backend = of_both(backend)
             group._register_backend(ours, kinds.CUSTOM, backend)
         of_host = _C.host_of(_inner(backend))
         if of_host is not None and cpu not in there:
@@ -109,8 +113,7 @@ def _serve(group: Any, store: Any, ranks: list[int], timeout: Any) -> None:
             from torch.distributed import ProcessGroupGloo
 
             # Its own connections: a message of a rank with a tensor of the CPU would end a process that expects another
-            own = ProcessGroupGloo(PrefixStore("pjrt", store), group.rank(), group.size(), timeout)
-            served = _C.host_backend(own, _C.Attendance(store, ranks, ranks[group.rank()]))
+            served = of_both(ProcessGroupGloo(PrefixStore("pjrt", store), group.rank(), group.size(), timeout))
         if backend.name() in ("fake", "gloo"):
             group._register_backend(ours, kinds.CUSTOM, served)
     group._set_group_name(name)

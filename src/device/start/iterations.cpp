@@ -5,7 +5,6 @@
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "device/services/engine.h"
 #include "device/services/mechanisms.h"

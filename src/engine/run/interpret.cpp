@@ -10,7 +10,6 @@
 #include "device/services/python_hooks.h"
 #include "engine/kernel/kernel_call.h"
 #include "engine/lower/call_lowering.h"
-#include "engine/lower/emit_call.h"
 #include "engine/memory/device_data.h"
 #include "graph/node.h"
 #include "pjrt/api/event.h"

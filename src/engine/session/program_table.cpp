@@ -27,19 +27,20 @@ namespace {
 
 using graph::Node;
 
+// Returns the most elements of an operand or a result.
+int64_t most_elements(const Node* node) {
+  int64_t most = 0;
+  for (const auto* types : {&node->signature->operands, &node->signature->results}) {
+    for (const graph::TypePtr type : *types) most = std::max(most, type ? type->numel() : 0);
+  }
+  return most;
+}
+
 // Returns true if no operand or result has more elements than this. A product of such matrices takes tens of
 // microseconds.
 bool is_small(const graph::Walk& walk) {
   constexpr int64_t kElements = 128 * 128;
-  for (const Node* node : walk.nodes) {
-    for (const graph::TypePtr type : node->signature->operands) {
-      if (type->numel() > kElements) return false;
-    }
-    for (const graph::TypePtr type : node->signature->results) {
-      if (type && type->numel() > kElements) return false;
-    }
-  }
-  return true;
+  return std::ranges::all_of(walk.nodes, [](const Node* node) { return most_elements(node) <= kElements; });
 }
 
 // Returns true if the graph writes element by element or row by row, as a Python loop does.
@@ -96,13 +97,7 @@ bool belongs_to_callers_thread(const graph::Walk& walk, bool small) {
   constexpr int64_t kFewElements = 1 << 7, kManyElements = 1 << 22;  // XLA runs it at once; switches don't matter
   if (!walk.is_awaited && !(small && walk.nodes.size() <= kFewCalls)) return false;
   int64_t elements = 0;
-  for (const Node* node : walk.nodes) {
-    int64_t most = 0;
-    for (const auto* types : {&node->signature->operands, &node->signature->results}) {
-      for (const graph::TypePtr type : *types) most = std::max(most, type ? type->numel() : 0);
-    }
-    elements += most;
-  }
+  for (const Node* node : walk.nodes) elements += most_elements(node);
   return elements >= kFewElements && elements < kManyElements;
 }
 

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kLstm = 2;  // oneDNN's kind of cell
 
 struct LstmLayer {
-  at::Tensor x, w_ih, w_hh, bias, no_bias, hx, cx;
+  at::Tensor x, w_ih, w_hh, no_bias, bias, hx, cx;
   bool reverse;
 
   LstmLayer(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& w_hh, const std::optional<at::Tensor>& bias,
@@ -27,11 +27,10 @@ struct LstmLayer {
         w_ih(w_ih.contiguous()),
         w_hh(w_hh.contiguous()),
         no_bias(at::zeros({w_ih.size(0)}, x.options())),
+        bias(bias ? bias->contiguous() : no_bias),
         hx(hx.contiguous()),
         cx(cx.contiguous()),
-        reverse(reverse) {
-    this->bias = bias ? bias->contiguous() : no_bias;
-  }
+        reverse(reverse) {}
 
   // Returns outputs, the last states, and the workspace for a backward.
   std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> forward(bool train) const {

@@ -109,16 +109,8 @@ def _backward(
     return grads @ w_ih, rows.t() @ x.reshape(-1, x.shape[2]), rows.t() @ states, rows.sum(0), grad_hx, grad_cx
 
 
-def _forward_meta(
-    x: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    bias: Tensor | None,
-    hx: Tensor,
-    cx: Tensor,
-    reverse: bool,
-    train: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _forward_meta(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    *_, hx, cx, _, train = rest
     return x.new_empty(*x.shape[:2], hx.shape[1]), _like(hx), _like(cx), _kept(x, hx, train)
 
 

@@ -125,29 +125,21 @@ def _layers(
             w_ih, w_hh, *b = params[i * each : (i + 1) * each]
             if w_ih.shape != (w_hh.shape[0], y.shape[-1]):
                 return None
-            if cell == "lstm" and isinstance(sequences, Plain) and is_for_library(y):
-                bias = b[0] + b[1] if b else None
-                hidden, *last = lstm_layer(
-                    y, w_ih, w_hh, bias, states[0][i], states[1][i], sequences.reverses(direction)
-                )
-                for end, of in zip(ends, last, strict=True):
-                    end.append(of)
-                given.append(hidden)
-                continue
             inner = b[1] if b and cell == "gru" else None
-            gates = torch.nn.functional.linear(y, w_ih, None if not b else b[0] if inner is not None else b[0] + b[1])
-            hidden, cells, _ = torch.ops.torch_pjrt.recurrent_layer(
-                sequences.padded(gates, direction),
-                states[0][i],
-                states[1][i] if cell == "lstm" else None,
-                w_hh,
-                inner,
-                cell,
-                sequences.reverses(direction),
-            )
-            for end, of in zip(ends, (hidden, cells), strict=False):
-                end.append(sequences.last(of, direction))
-            given.append(sequences.outputs(hidden, direction))
+            bias = None if not b else b[0] if inner is not None else b[0] + b[1]
+            state, reverse = [of[i] for of in states], sequences.reverses(direction)
+            if cell == "lstm" and isinstance(sequences, Plain) and is_for_library(y):
+                h0, c0 = state
+                outputs, *last = lstm_layer(y, w_ih, w_hh, bias, h0, c0, reverse)
+            else:
+                gates = sequences.padded(torch.nn.functional.linear(y, w_ih, bias), direction)
+                hx, cx = (*state, None)[:2]
+                hidden, cells, _ = torch.ops.torch_pjrt.recurrent_layer(gates, hx, cx, w_hh, inner, cell, reverse)
+                last = [sequences.last(of, direction) for of in (hidden, cells)[: len(ends)]]
+                outputs = sequences.outputs(hidden, direction)
+            for end, of in zip(ends, last, strict=True):
+                end.append(of)
+            given.append(outputs)
         y = given[0] if directions == 1 else torch.cat(given, -1)
     return y, *(torch.stack(end) for end in ends)
 
