@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
+import torch.distributed.tensor as dtensors
 
 SIZE = int(os.environ.get("WORLD_SIZE", "4"))
 ALL = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
@@ -23,14 +24,14 @@ SOME = ("SUM", "AVG", "MIN", "BXOR", "PREMUL_SUM")
 REDUCTIONS = {torch.float32: ALL, torch.int64: ALL, torch.bool: SOME, torch.bfloat16: SOME, torch.complex64: SOME}
 # Cases that the device supports and gloo refuses: a sum with a factor, complex dtypes, and a gradient.
 ALSO = (
-    "nn._all_gather_base",
+    "nn._all_gather_base", "gather_single", "to_itself",
     "PREMUL_SUM", "gather torch.complex64", "functional_exchange torch.complex64",
     "functional_coalesced torch.complex64", "functional_singles torch.complex64", "permute_tensor torch.complex64",
 )  # fmt: skip
 # Cases that a world refuses: those that name single ranks, and objects that would differ between ranks.
 NOT_IN_A_WORLD = (
-    "to_next_and_previous", "send_and_recv", "isend_and_irecv", "parts_of_other_sizes", "permute_tensor",
-    "scatter_object_list", "send_object_list",
+    "to_next_and_previous", "to_itself", "from_itself", "send_and_recv", "isend_and_irecv", "parts_of_other_sizes",
+    "permute_tensor", "scatter_object_list", "send_object_list",
 )  # fmt: skip
 # Functions of torch.distributed that communicate nothing, or begin and end all communication.
 LOCAL = {
@@ -152,6 +153,20 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
         dist.gather(ranks.make(dtype, 3), out if dist.get_rank() == 0 else None, 0, ranks.group)
         return [ranks.only(0, each) for each in out]
 
+    def gather_single(ranks: Ranks) -> list[torch.Tensor]:
+        out = ranks.make(dtype, SIZE, 3)  # or one after another
+        dist.gather_single(ranks.make(dtype, 3), out if dist.get_rank() == 0 else None, 0, ranks.group)
+        flat = ranks.make(dtype, SIZE * 3)
+        to = flat if dist.get_rank() == 0 else None
+        work = dist.gather_into_tensor(ranks.make(dtype, 3), to, 0, ranks.group, async_op=True)
+        work.wait()
+        return [ranks.only(0, out), ranks.only(0, flat)]
+
+    def gather_single_of_other_sizes(ranks: Ranks) -> list[torch.Tensor]:
+        out = ranks.make(dtype, SIZE * 3 + 1)
+        dist.gather_single(ranks.make(dtype, 3), out if dist.get_rank() == 0 else None, 0, ranks.group)
+        return [out]
+
     def scatter(ranks: Ranks) -> list[torch.Tensor]:
         out = ranks.make(dtype, 3)
         parts = list(ranks.make(dtype, SIZE, 3).unbind())
@@ -193,6 +208,18 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
             work.wait()
         return [out]
 
+    def to_itself(ranks: Ranks) -> list[torch.Tensor]:
+        rank, out = dist.get_rank(ranks.group), [ranks.make(dtype, 3) * 0, ranks.make(dtype, 2, 2) * 0]
+        ops = [dist.P2POp(dist.irecv, x, rank, ranks.group) for x in out]
+        ops += [dist.P2POp(dist.isend, ranks.make(dtype, *x.shape), rank, ranks.group) for x in out]
+        for work in reversed(dist.batch_isend_irecv(ops)):
+            work.wait()
+        return out
+
+    def from_itself(ranks: Ranks) -> list[torch.Tensor]:
+        dist.irecv(ranks.make(dtype, 3), dist.get_rank(ranks.group), ranks.group).wait()
+        return []
+
     def send_and_recv(ranks: Ranks) -> list[torch.Tensor]:
         out, rank = ranks.make(dtype, 3), dist.get_rank()
         if rank == 0:
@@ -225,6 +252,11 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
             functional.reduce_scatter_single(x, "sum", 0, ranks.group) + 0,
         ]
 
+    def wait_tensors(ranks: Ranks) -> list[torch.Tensor]:
+        x = [ranks.make(dtype, 3).requires_grad_(dtype == torch.float32), ranks.make(dtype, SIZE, 2)]
+        found = functional.wait_tensors([functional.all_gather_tensor(each, 0, ranks.group) for each in x])
+        return [each.detach() + 0 for each in found]
+
     def permute_tensor(ranks: Ranks) -> list[torch.Tensor]:
         return [functional.permute_tensor(ranks.make(dtype, 3), [*range(1, SIZE), 0], ranks.group) + 0]
 
@@ -237,10 +269,14 @@ def moves(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
     for case in (
         broadcast, all_gather, all_gather_into_tensor, all_gather_single, all_gather_coalesced, gather, scatter,
         all_to_all, all_to_all_single, parts_of_other_sizes, to_next_and_previous, send_and_recv, isend_and_irecv,
-        functional_gather, functional_broadcast, functional_exchange, functional_coalesced, functional_singles,
+        to_itself, from_itself, functional_gather, functional_broadcast, functional_exchange, functional_coalesced,
+        functional_singles,
         permute_tensor,
     ):  # fmt: skip
         yield case.__name__, case
+    if hasattr(dist, "gather_single"):  # since torch 2.15
+        for case in (gather_single, gather_single_of_other_sizes, wait_tensors):
+            yield case.__name__, case
 
 
 def groups() -> Iterator[tuple[str, Case]]:
@@ -290,11 +326,31 @@ def groups() -> Iterator[tuple[str, Case]]:
         known = dist.get_backend(ranks.group) in ("gloo", "pjrt")
         return [torch.tensor([*there, *back, dist.get_world_size(ranks.group), known])]
 
+    def set_timeout(ranks: Ranks) -> list[torch.Tensor]:
+        group = dist.new_group(list(range(SIZE)), timeout=timedelta(seconds=60))
+        dist.set_timeout(timedelta(seconds=50), group)
+        return summed(ranks, group)
+
+    def get_backend_impl(ranks: Ranks) -> list[torch.Tensor]:
+        made = dist.get_backend_impl(ranks.group, torch.device(ranks.device))
+        dist.get_backend_impl(ranks.group)
+        return [torch.tensor([made.size(), made.name() in ("gloo", "pjrt")])]
+
+    def spaced_shards(ranks: Ranks) -> list[torch.Tensor]:
+        where = {"device_mesh": dist.init_device_mesh(ranks.device, (SIZE,)), "placements": [dtensors.Shard(0)]}
+        made = [dtensors.linspace(3, 12, steps, **where) for steps in (1, 2 * SIZE, 10)]
+        made += [dtensors.logspace(0, 9, 10, 2, dtype=torch.float64, **where)]
+        return [each.full_tensor() for each in made]
+
     for case in (
         new_group, new_subgroups, new_subgroups_by_enumeration, split_group, init_device_mesh, shrink_group,
         destroy_process_group, ranks_of_groups,
     ):  # fmt: skip
         yield case.__name__, case
+    if hasattr(dist, "set_timeout"):  # since torch 2.15
+        yield "set_timeout", set_timeout
+        yield "get_backend_impl", get_backend_impl
+        yield "spaced_shards", spaced_shards
 
 
 def gradients() -> Iterator[tuple[str, Case]]:

@@ -248,11 +248,33 @@ def _scatter_gradients(functional: Any) -> None:
     base.backward = staticmethod(backward)
 
 
+def _name_one_backend() -> None:
+    """Patches the question for a group's backend, which PyTorch answers if all devices have the same: the CPU's is it
+    for a group of gloo, in which this device has connections of its own."""
+    from torch.distributed import distributed_c10d
+
+    inner = getattr(distributed_c10d, "get_backend_impl", None)
+    if inner is None:  # before torch 2.15
+        return
+
+    @functools.wraps(inner)
+    def get_backend_impl(group: Any = None, device: torch.device | None = None) -> Any:
+        if device is None:
+            named = distributed_c10d._resolve_process_group(group) if isinstance(group, str) else group
+            there = getattr(named or distributed_c10d._get_default_group(), "_device_types", [])
+            if {"cpu", "pjrt"} <= {each.type for each in there} and distributed_c10d.get_backend(named) == "gloo":
+                device = torch.device("cpu")
+        return inner(group, device)
+
+    distributed_c10d.get_backend_impl = torch.distributed.get_backend_impl = get_backend_impl
+
+
 def install() -> None:
     if torch.distributed.is_available():
         torch.distributed.Backend.register_backend("pjrt", _of_processes, extended_api=True, devices=["pjrt"])
         rendezvous.install()
         _serve_new_groups()
+        _name_one_backend()
         _refuse_captured_ddp()
         after_import("torch.distributed.fsdp._init_utils", _count_processes_of_hosts)
         after_import("torch.distributed.nn.functional", _scatter_gradients)

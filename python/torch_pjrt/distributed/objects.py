@@ -40,7 +40,7 @@ def install() -> None:
     from torch.distributed import distributed_c10d
 
     broadcast, scatter = distributed_c10d.broadcast_object_list, distributed_c10d.scatter_object_list
-    gather = distributed_c10d.gather_object
+    gather, wait = distributed_c10d.gather_object, distributed_c10d.monitored_barrier
 
     @functools.wraps(broadcast)
     def broadcast_object_list(
@@ -79,7 +79,12 @@ def install() -> None:
             )
         torch.distributed.all_gather_object(object_gather_list, obj, group)
 
+    @functools.wraps(wait)
+    def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        if not has_world(group):
+            wait(group, timeout, wait_all_ranks)
+
     after_import("torch.distributed.collective_utils", _broadcast_by_any)
-    for function in (broadcast_object_list, scatter_object_list, gather_object):
+    for function in (broadcast_object_list, scatter_object_list, gather_object, monitored_barrier):
         setattr(distributed_c10d, function.__name__, function)
         setattr(torch.distributed, function.__name__, function)

@@ -17,6 +17,8 @@ def rank_values(tensor: torch.Tensor) -> list[torch.Tensor]:
         ValueError: the tensor is not on the device.
     """
     local = getattr(tensor, "_local_tensor", tensor).detach()
+    if hasattr(local, "trigger_wait"):  # the result of a functional collective, and of a module of tensor parallelism
+        local = local.trigger_wait()
     if local.device.type != "pjrt":
         raise ValueError(f"rank_values: a tensor on {local.device}; the ranks of a world have values on 'pjrt'")
     return [_C.values_of_rank(local, rank) for rank in range(_C.world_size())]

@@ -151,6 +151,25 @@ def _adapt_offsets(shapes: Any) -> None:
     shapes._get_shard_size_and_offsets, shapes._get_first_offset = _get_shard_size_and_offsets, _get_first_offset
 
 
+def _number_each_shard(factories: Any) -> None:
+    """Patches DTensor's ``linspace`` and ``logspace``, which begin where the rank's rows do."""
+
+    def of_ranks(inner: Any) -> Any:
+        @functools.wraps(inner)
+        def local(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
+            offset = args[-1]
+            if not isinstance(offset, PerRank):
+                return inner(*args, requires_grad=requires_grad, **kwargs)
+            each = torch.stack([inner(*args[:-1], own, **kwargs) for own in offset.values])
+            return select(each, 0, per_rank(range(len(each)))).requires_grad_(requires_grad)
+
+        return local
+
+    for name in ("_linspace_local_tensor", "_logspace_local_tensor"):
+        if hasattr(factories, name):  # since torch 2.15
+            setattr(factories, name, of_ranks(getattr(factories, name)))
+
+
 class _Chunks(list[torch.Tensor]):
     """A parameter's chunks along ``dim``, selected by each rank; the last ones are padded to the size of the first."""
 
@@ -214,5 +233,6 @@ def install() -> None:
     _take_coordinates()
     after_import("torch.distributed.tensor.placement_types", _adapt_placements)
     after_import("torch.distributed.tensor._utils", _adapt_offsets)
+    after_import("torch.distributed.tensor._api", _number_each_shard)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_common", _adapt_meshes)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param", _adapt_parameters)

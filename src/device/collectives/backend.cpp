@@ -155,13 +155,22 @@ class WorldBackend final : public Backend {
     return update(tensors, [&](const at::Tensor& x) { return reduced(x, opts.reduceOp); });
   }
   WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(opts.rootRank == 0, "gather to rank ", opts.rootRank,
-                                ": the one process of a world is rank 0, which has no list of results then. Gather to "
-                                "rank 0, or call torch.distributed.all_gather");
+    check_root(opts);
     return allgather(outputs, inputs, {});
   }
+  // Virtual since torch 2.15.
+  virtual WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) {
+    check_root(opts);
+    return gather_into({output}, {input});
+  }
+  void setTimeout(std::chrono::milliseconds /*timeout*/) override {}  // nobody waits
 
  private:
+  static void check_root(const c10d::GatherOptions& opts) {
+    TORCH_CHECK_NOT_IMPLEMENTED(opts.rootRank == 0, "gather to rank ", opts.rootRank,
+                                ": the one process of a world is rank 0, which has no results then. Gather to "
+                                "rank 0, or call torch.distributed.all_gather");
+  }
   at::Tensor reduced(const at::Tensor& x, const c10d::ReduceOp& op) const {
     return world::all_reduce(premultiplied(x, op), name_of(op), groups());
   }

@@ -150,6 +150,9 @@ class BackendOfProcesses final : public Backend {
   WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
     return host_->gather(outputs, inputs, opts);
   }
+  virtual WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) {
+    return device::gather_single(*host_, output, input, opts);
+  }
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
     return host_->scatter(outputs, inputs, opts);
   }

@@ -13,7 +13,9 @@
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <sstream>
@@ -33,6 +35,62 @@ namespace {
 
 using c10d::Backend;
 using Sizes = std::vector<int64_t>;
+
+// What a rank sends to itself, for which gloo has no connection. The n-th message sent with a tag is the n-th received.
+class OwnMessages final : public std::enable_shared_from_this<OwnMessages> {
+ public:
+  WorkPtr send(Tensors message, int tag) {
+    const std::lock_guard lock(mutex_);
+    Way& way = ways_[tag];
+    way.pending.emplace(way.sent++, std::move(message));
+    return finished_work({});
+  }
+  WorkPtr receive(Tensors to, int tag) {
+    const std::lock_guard lock(mutex_);
+    return c10::make_intrusive<Receiving>(shared_from_this(), std::move(to), tag, ways_[tag].received++);
+  }
+
+ private:
+  struct Way {
+    uint64_t sent = 0, received = 0;
+    std::map<uint64_t, Tensors> pending;
+  };
+
+  class Receiving final : public c10d::Work {
+   public:
+    Receiving(std::shared_ptr<OwnMessages> messages, Tensors to, int tag, uint64_t number)
+        : messages_(std::move(messages)), to_(std::move(to)), tag_(tag), number_(number) {}
+    bool wait(std::chrono::milliseconds /*timeout*/) override {
+      if (!is_done_) messages_->take(to_, tag_, number_);
+      return is_done_ = true;
+    }
+    void synchronize() override { wait(kNoTimeout); }
+    bool isCompleted() override { return is_done_; }
+    bool isSuccess() const override { return is_done_; }
+
+   private:
+    std::shared_ptr<OwnMessages> messages_;
+    Tensors to_;
+    int tag_;
+    uint64_t number_;
+    bool is_done_ = false;
+  };
+
+  void take(const Tensors& to, int tag, uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto message = ways_[tag].pending.extract(number);
+    TORCH_CHECK(message, "this rank receives from itself, and has sent itself nothing with tag ", tag);
+    for (size_t i = 0; i < to.size(); ++i) {
+      const at::Tensor& from = message.mapped().at(i);
+      TORCH_CHECK_VALUE(described(from) == described(to[i]), "this rank sent itself ", described(from),
+                        ", and receives ", described(to[i]));
+      to[i].view(-1).copy_(from.view(-1));
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<int, Way> ways_;
+};
 
 class HostBackend final : public Backend {
  public:
@@ -84,6 +142,22 @@ class HostBackend final : public Backend {
   WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
     return exchange<&Backend::gather>("c10d::gather_", Does::kMoves, outputs, inputs, opts);
   }
+  // A gather whose output is one tensor: virtual since torch 2.15, and gloo has none.
+  virtual WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) {
+    HostCollective call("c10d::gather_into_tensor_", Does::kMoves, group_);
+    const bool is_root = opts.rootRank == getRank();
+    const bool fits = !is_root || output.numel() == input.numel() * getSize();
+    Tensors from = flat(call.on_host(Use::kRead, Tensors{input}));
+    Lists to;
+    if (is_root) {
+      const at::Tensor whole = flat(call.on_host(Use::kWrite, Tensors{output}))[0];
+      to.push_back(whole.tensor_split(getSize()));
+    }
+    const std::string size = fits ? "" : ", whose output is " + described(output);
+    call.agree(*host_, root(opts) + size, {input});
+    TORCH_CHECK_VALUE(fits, "gather_single of ", described(input), " among ", getSize(), size);
+    return call.finish(host_->gather(to, from, opts));
+  }
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
     return exchange<&Backend::scatter>("c10d::scatter_", Does::kMoves, outputs, inputs, opts);
   }
@@ -129,12 +203,14 @@ class HostBackend final : public Backend {
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     HostCollective call("c10d::send", Does::kMoves, group_);
     Tensors from = call.on_host(Use::kCopy, tensors);
-    return with_rank(c10d::OpType::SEND, std::move(call), to, [&] { return host_->send(from, to, tag); });
+    return with_rank(c10d::OpType::SEND, std::move(call), to,
+                     [&] { return to == getRank() ? own_messages_->send(from, tag) : host_->send(from, to, tag); });
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
     HostCollective call("c10d::recv_", Does::kMoves, group_);
     Tensors to = call.on_host(Use::kWrite, tensors);
-    return with_rank(c10d::OpType::RECV, std::move(call), from, [&] { return host_->recv(to, from, tag); });
+    return with_rank(c10d::OpType::RECV, std::move(call), from,
+                     [&] { return from == getRank() ? own_messages_->receive(to, tag) : host_->recv(to, from, tag); });
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
     HostCollective call("c10d::recv_any_source_", Does::kMoves, group_);
@@ -147,7 +223,7 @@ class HostBackend final : public Backend {
     return finished_work({});
   }
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) override {
-    host_->monitoredBarrier(opts, all_ranks);
+    with_names("c10d::monitored_barrier_", group_, -1, [&] { host_->monitoredBarrier(opts, all_ranks); });
   }
 
  private:
@@ -272,6 +348,7 @@ class HostBackend final : public Backend {
   c10::intrusive_ptr<Backend> host_;
   std::shared_ptr<Attendance> attendance_;
   HostGroup group_;
+  std::shared_ptr<OwnMessages> own_messages_ = std::make_shared<OwnMessages>();
 };
 
 // The kernel for strided tensors looks up the group's backend of the device, which takes sparse ones.
@@ -291,6 +368,10 @@ c10::intrusive_ptr<Backend> make_host_backend(c10::intrusive_ptr<Backend> host,
 
 c10::intrusive_ptr<Backend> host_of(const c10::intrusive_ptr<Backend>& backend) {
   return dynamic_cast<const HostBackend*>(backend.get()) ? backend : nullptr;
+}
+
+WorkPtr gather_single(Backend& backend, at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) {
+  return dynamic_cast<HostBackend&>(backend).gather_single(output, input, opts);
 }
 
 }  // namespace tpjrt::device

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "device/process_group/late_ranks.h"
+#include "device/services/finished_work.h"
 
 namespace tpjrt::device {
 
@@ -22,5 +23,7 @@ c10::intrusive_ptr<c10d::Backend> make_host_backend(c10::intrusive_ptr<c10d::Bac
                                                     std::shared_ptr<Attendance> attendance = nullptr);
 // Returns the backend if it is such a backend; otherwise null.
 c10::intrusive_ptr<c10d::Backend> host_of(const c10::intrusive_ptr<c10d::Backend>& backend);
+// Gathers in one tensor on one rank, by such a backend. (The class of older versions of PyTorch has no such function.)
+WorkPtr gather_single(c10d::Backend& backend, at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
 
 }  // namespace tpjrt::device

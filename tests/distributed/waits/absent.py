@@ -40,7 +40,9 @@ def store() -> None:
 
 
 def collective() -> None:
-    begin(3)
+    begin(60 if hasattr(dist, "set_timeout") else 3)
+    if hasattr(dist, "set_timeout"):  # since torch 2.15
+        dist.set_timeout(timedelta(seconds=3))
     x = torch.ones(2, device="pjrt")
     over = Path(sys.argv[2], "over")
     if RANK == 1:

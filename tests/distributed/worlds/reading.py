@@ -84,6 +84,9 @@ assert [values.tolist() for values in rank_values(distribute_tensor(torch.arange
     [2],
     [3],
 ]
+summed = funcol.all_reduce(y, "sum", world.get_group())
+assert isinstance(summed, funcol.AsyncCollectiveTensor)
+assert [values.tolist() for values in rank_values(summed)] == [[12, 16]] * 4
 with pytest.raises(ValueError, match="rank_values: a tensor on cpu"):
     rank_values(torch.ones(2))
 
