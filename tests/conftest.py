@@ -40,6 +40,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time that --seconds gives is over")
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """./dev test --changed passes where no test is named after the ops of a changed file."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--seconds") < math.inf:
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With --sampled, keeps of a test marked sampled(n) the parameters whose checksum (its upper half) is `part` modulo
     n.

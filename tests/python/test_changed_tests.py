@@ -69,3 +69,10 @@ def test_what_has_not_begun_in_time_is_skipped() -> None:
     reported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     assert "SKIPPED [2] tests/conftest.py:" in reported
     assert "the time that --seconds gives is over" in reported
+
+
+def test_ops_without_a_test_of_their_name_pass() -> None:
+    of_none = ["-k", "mkldnn_rnn_layer", "tests/python/test_find_tests.py"]
+    command = [sys.executable, "-m", "pytest", *of_none]
+    assert subprocess.run([*command, "--seconds", "9"], cwd=ROOT).returncode == 0
+    assert subprocess.run(command, cwd=ROOT).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
