@@ -29,9 +29,9 @@ TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) { m.impl("write_strided.out", TORCH_FN(wr
 XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame) {
   static auto* handler =
       xla::ffi::Ffi::Bind()
-          .Arg<xla::ffi::AnyBuffer>()
+          .RemainingArgs()
           .Ret<xla::ffi::AnyBuffer>()
-          .To([](xla::ffi::AnyBuffer, xla::ffi::Result<xla::ffi::AnyBuffer>) { return xla::ffi::Error::Success(); })
+          .To([](xla::ffi::RemainingArgs, xla::ffi::Result<xla::ffi::AnyBuffer>) { return xla::ffi::Error::Success(); })
           .release();
   return handler->Call(frame);
 }

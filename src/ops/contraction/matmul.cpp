@@ -125,15 +125,17 @@ Values addmm(Emit& e, const Call& c) {
   return plus(e, c, product<by>(e, c, a, b, {{}, {}, {1}, {0}}));
 }
 
+// Makes one batch of the dimensions before the last. XLA:CPU brings a product of several rows' dimensions into the form
+// of matrices itself, and copies both operands on the way.
+Value as_matrix(Emit& e, const Value& x) {
+  return x.rank() <= 2 ? x : e.reshape(x, {count_of({x.dims().begin(), x.dims().end() - 1}), x.dims().back()});
+}
+
 // aten::linear: input · weightᵀ + bias; a weight of one dimension gives no features.
 template <const Product& by>
 Values linear(Emit& e, const Call& c) {
-  Value input = c.tensor("input"), weight = c.tensor("weight");
+  const Value input = as_matrix(e, c.tensor("input")), weight = c.tensor("weight");
   const Dims dims = e.type_of(c.result()).dims;
-  if (input.rank() > 2) {  // the leading dimensions become one batch
-    const int64_t rows = count_of({dims.begin(), dims.end() - (weight.rank() - 1)});
-    input = e.reshape(input, {rows, input.dims().back()});
-  }
   const hlo::DotDimensions last{{}, {}, {input.rank() - 1}, {weight.rank() - 1}};
   if (c.has("bias")) {
     if (c.tensor("bias").element() != input.element()) throw Mistake("a bias of another dtype");
@@ -149,18 +151,17 @@ Values linear(Emit& e, const Call& c) {
   return {e.as(x, c.result())};
 }
 
-// aten::linear_backward: the operands are real matrices (device/override/linear.cpp makes sure of it); dimensions
-// before the last are one batch.
+// aten::linear_backward: the operands are real matrices (device/override/linear.cpp makes sure of it).
 template <const Product& by>
 Values linear_backward(Emit& e, const Call& c) {
-  Value dy = c.tensor("grad_output");
+  const Value dy = as_matrix(e, c.tensor("grad_output"));
   const Dims batch = range(0, dy.rank() - 1);
   Values grads(3);
   if (c.results[0]) grads[0] = product<by>(e, c, dy, c.tensor("weight"), {{}, {}, {dy.rank() - 1}, {0}});
-  if (c.results[1]) grads[1] = product<by>(e, c, dy, c.tensor("self"), {{}, {}, batch, batch});
+  if (c.results[1]) grads[1] = product<by>(e, c, dy, as_matrix(e, c.tensor("self")), {{}, {}, batch, batch});
   if (c.results[2]) grads[2] = e.upcast(dy, [&](const Value& y) { return e.sum(y, batch); });
   for (size_t i = 0; i < 3; ++i) {
-    if (c.results[i]) grads[i] = e.as(grads[i], c.result(i));
+    if (c.results[i]) grads[i] = e.as(e.reshape(grads[i], e.type_of(c.result(i)).dims), c.result(i));
   }
   return grads;
 }

@@ -103,6 +103,14 @@ Expression usually(const Expression& rare, const std::vector<Expression>& operan
 // and the gates of an unrolled cell without naming them. It applies to programs that may call kernels
 // (Target::kCpuWithKernels). Other programs have Emit::computed_once, with which a rule marks a value that is read
 // often.
+//
+// Updates are ordered by the same call. XLA writes a new value over the parameter that gives its memory only if all
+// readers of the old one are known to come before, and otherwise copies the parameter, for all of the program. A
+// weight's update doesn't depend on the product that gives the layer's input its gradient, so it reads the old value
+// from a call that also takes an element of that product.
+
+// Returns the module in which updates come after the other readers of what they overwrite.
+std::string with_updates_in_place(std::string module, Target target);
 
 // Returns the module with the stores that are worth it. `is_nhwc`: images are NHWC, and left to XLA.
 std::string with_stored_values(std::string module, Target target, bool is_nhwc);

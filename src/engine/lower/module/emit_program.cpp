@@ -336,7 +336,8 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<ScalarSlot>& sl
   }
   if (!assertions.empty()) results.push_back(extremes(e));
   result_orders.resize(results.size());
-  return {ops::with_stored_values(e.finish(results, result_orders), target, e.is_nhwc()),
+  std::string text = ops::with_updates_in_place(e.finish(results, result_orders), target);
+  return {ops::with_stored_values(std::move(text), target, e.is_nhwc()),
           std::move(processes),
           draws,
           std::move(unchanged),

@@ -1,0 +1,29 @@
+// Statements in the text of a program, for XLA:CPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tpjrt::ops {
+
+// A statement of a block of StableHLO text. Its parts refer to the text.
+struct Statement {
+  std::string_view text, name, type;  // of its last result: "4x4xf32"
+  std::vector<int32_t> operands;      // statements of the block
+  int cost = -1;                      // of an element, in additions; negative for a kernel that readers don't fuse
+  double elements = 1;
+  bool is_constant = false;  // XLA folds computations on constants
+};
+
+std::vector<Statement> statements_in(std::string_view text, size_t indent);
+
+std::vector<int64_t> dims_in(std::string_view type);
+
+// Returns a statement: a call that gives the first operand back in the operand's memory. XLA doesn't look into it.
+// `operands`: names and types.
+std::string opaque_call(std::string_view name, const std::vector<std::pair<std::string, std::string_view>>& operands);
+
+}  // namespace tpjrt::ops
