@@ -98,6 +98,13 @@ std::vector<int64_t> dims_in(std::string_view type) {
   return dims;
 }
 
+std::string_view element_in(std::string_view type) {
+  for (size_t at = 0; at < type.size(); ++at) {
+    if (type[at] != 'x' && (type[at] < '0' || type[at] > '9')) return type.substr(at);
+  }
+  return type;
+}
+
 std::vector<Statement> statements_in(std::string_view text, size_t indent) {
   std::vector<Statement> all;
   std::unordered_map<std::string_view, int32_t> at;

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "hlo/builder_text.h"
@@ -27,8 +28,10 @@ std::vector<Updated> updated_in(std::string_view header) {
   for (size_t alias = header.find("tf.aliasing_output"); alias != header.npos;
        alias = header.find("tf.aliasing_output", alias + 1)) {
     const size_t begin = header.rfind("%arg", alias), colon = header.find(kTensor, begin);
-    const size_t type = colon + kTensor.size();
-    all.push_back({header.substr(begin, colon - begin), header.substr(type, header.find('>', type) - type), {}});
+    const size_t type = colon + kTensor.size(), end = header.rfind('>', alias);
+    // The call that orders an update knows only the row-major layout.
+    if (header.substr(end, alias - end).find("layout_mode") != header.npos) continue;
+    all.push_back({header.substr(begin, colon - begin), header.substr(type, end - type), {}});
   }
   std::erase_if(all, [](const Updated& updated) {
     double elements = 1;
@@ -73,11 +76,13 @@ class Body {
       if (reader == end() || !is_needed_[index(reader)]) continue;
       (is_kernel(reader) ? kernels : leads_to_kernel_[index(reader)] ? fused : late).push_back(reader);
     }
+    std::vector<char> seen(all_.size());
     while (!fused.empty()) {
       const int32_t statement = fused.back();
       fused.pop_back();
       for (const int32_t reader : readers_[index(statement)]) {
-        if (reader != end() && is_needed_[index(reader)]) (is_kernel(reader) ? kernels : fused).push_back(reader);
+        if (reader == end() || !is_needed_[index(reader)] || std::exchange(seen[index(reader)], 1)) continue;
+        (is_kernel(reader) ? kernels : fused).push_back(reader);
       }
     }
     if (late.empty() || kernels.empty()) return;
@@ -90,7 +95,7 @@ class Body {
     types.reserve(kernels.size());
     std::string text;
     for (const int32_t kernel : kernels) {
-      if (done[index(kernel)]) continue;
+      if (std::exchange(done[index(kernel)], 1)) continue;
       const Statement& k = at(kernel);
       const auto dims = dims_in(k.type);
       // A statement with regions is not a line, and its last type that of a region's end.
@@ -171,7 +176,7 @@ class Body {
       range += d == 0 ? "0:1" : ", 0:1";
       type += "1x";
     }
-    type += k.type.substr(k.type.rfind('x') + 1);
+    type += element_in(k.type);
     text.append("    ").append(name).append(" = stablehlo.slice ").append(result).append(" [").append(range);
     text.append("] : (tensor<").append(k.type).append(">) -> tensor<").append(type).append(">\n");
     types.push_back(type);

@@ -65,6 +65,24 @@ AFTER: dict[str, Callable[[nn.Module, Tensor, Callable[[], None]], Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float64, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_dtypes_and_layouts(dtype: torch.dtype, order: torch.memory_format) -> None:
+    w = torch.arange(4 * 8 * 32 * 32).reshape(4, 8, 32, 32).remainder(5).to(dtype).contiguous(memory_format=order)
+    mine = w.to("pjrt")
+
+    def change(w: Tensor) -> Tensor:
+        product = w.flatten(0, 1).movedim(1, 2) @ w.flatten(0, 1)
+        w *= 2
+        w += 1
+        return product
+
+    run = torch_pjrt.compile_step(lambda: change(mine))
+    for _ in range(2):
+        torch.testing.assert_close(run().cpu(), change(w), rtol=1e-2, atol=1e-3)
+        torch.testing.assert_close(mine.cpu(), w)
+
+
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("each", ["program", "graph"])
 def test_all_readers_have_the_value_they_read(after: str, each: str) -> None:
