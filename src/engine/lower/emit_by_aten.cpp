@@ -118,6 +118,11 @@ int64_t elements_of(const std::vector<TypePtr>& types) {
   return elements;
 }
 
+int64_t work_of(const Signature& signature, const ops::Platforms& platforms) {
+  if (platforms.aten_work) return platforms.aten_work(signature.operands);
+  return elements_of(platforms.aten_of_results ? signature.results : signature.operands);
+}
+
 // The least number of elements for which such a call is made.
 int64_t least(int64_t given) { return ops::Machine::here().takes_all ? 1 : given; }
 
@@ -186,17 +191,14 @@ bool is_better_by_aten(const Signature& signature, ops::Target target) {
   if (!platforms || platforms->aten_from < 0) return false;
   if (!may_be_called(signature, target)) return false;
   if (!(platforms->aten_kinds & ops::kind_of(ops::element_of(first_of(signature)->dtype)))) return false;
-  const int64_t elements = platforms->aten_work
-                               ? platforms->aten_work(signature.operands)
-                               : elements_of(platforms->aten_of_results ? signature.results : signature.operands);
-  return elements >= least(platforms->aten_from);
+  return work_of(signature, *platforms) >= least(platforms->aten_from);
 }
 
 bool is_nhwc_better_by_aten(const Signature& signature, ops::Target target) {
   const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
   if (!platforms || platforms->aten_from_nhwc < 0 || signature.operands.empty()) return false;
   if (signature.operands[0]->rank() != kImages || !may_be_called(signature, target)) return false;
-  return elements_of(signature.operands) >= least(platforms->aten_from_nhwc);
+  return work_of(signature, *platforms) >= least(platforms->aten_from_nhwc);
 }
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,

@@ -346,8 +346,11 @@ void add_normalization_rules(RuleTable& rules) {
   rules.add_composite("aten::native_layer_norm", native_layer_norm, {.with_kernels = layer_norm_with_kernels}, kFloats);
   rules.add_composite("aten::native_layer_norm_backward", native_layer_norm_backward,
                       {.with_kernels = layer_norm_backward_with_kernels}, kFloats);
-  rules.add_composite("aten::native_group_norm", native_group_norm, kFloats);
-  rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward, kOneDtypeByAten, kFloats);
+  rules.add_composite("aten::native_group_norm", native_group_norm,
+                      {.aten_from_nhwc = kAtenFrom, .aten_work = elements_of_one_dtype}, kFloats);
+  rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward,
+                      {.aten_from = kAtenFrom, .aten_from_nhwc = kAtenFrom, .aten_work = elements_of_one_dtype},
+                      kFloats);
 }
 
 }  // namespace tpjrt::ops

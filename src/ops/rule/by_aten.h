@@ -50,8 +50,6 @@ inline int64_t elements_of_one_dtype(const std::vector<graph::TypePtr>& operands
   return elements;
 }
 
-inline constexpr Platforms kOneDtypeByAten{.aten_from = kAtenFrom, .aten_work = elements_of_one_dtype};
-
 // Emits a call that this process keeps (Note [Calls of the CPU's kernels]), and returns its results. `text`: all of the
 // call but the types. `orders` and `over`: as for Emit::call_kernel. Only for Target::kCpuWithKernels.
 Values emit_kept(Emit& e, std::string text, const Values& operands, const std::vector<Type>& results,

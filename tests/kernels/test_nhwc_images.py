@@ -1,4 +1,5 @@
-"""Pools beside the library's convolutions, or of NHWC images, run as PyTorch's kernels in NHWC layout."""
+"""Pools and group norms beside the library's convolutions, or of NHWC images, run as PyTorch's kernels in NHWC
+layout."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
 LAST = torch.channels_last
 ORDER = "dense<[1, 3, 2, 0]>"
-Pool = Callable[[torch.Tensor], torch.Tensor]
-POOLS: dict[str, Pool] = {
+Op = Callable[[torch.Tensor], torch.Tensor]
+OPS: dict[str, Op] = {
     "max": lambda x: F.max_pool2d(x, 3, 2, 1),
     "max, dilated, rounded up": lambda x: F.max_pool2d(x, (2, 3), (2, 1), (1, 0), (2, 1), ceil_mode=True),
     "adaptive max": lambda x: F.adaptive_max_pool2d(x, (5, 7)),
     "average": lambda x: F.avg_pool2d(x, 3, 2, 1),
     "adaptive average": lambda x: F.adaptive_avg_pool2d(x, (5, 7)),
     "global average": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "group norm": lambda x: F.group_norm(x, 1),
+    "instance norm": lambda x: F.group_norm(
+        x, x.shape[1], x.new_full(x.shape[1:2], 1.5), x.new_full(x.shape[1:2], 0.5)
+    ),
 }
 SIZES = [(2, 16, 24, 20), (3, 1, 40, 40), (2, 2048, 2, 3), (1, 5, 33, 37)]
 
@@ -32,9 +37,9 @@ def calls(text: str, op: str) -> list[str]:
     return [line for line in text.splitlines() if f"aten::{op}(" in line]
 
 
-def with_gradient(pool: Pool, x: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
+def with_gradient(op: Op, x: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
     x = x.detach().requires_grad_()
-    y = pool(x)
+    y = op(x)
     return [y.detach(), *torch.autograd.grad(y, x, gradient)]
 
 
@@ -54,16 +59,16 @@ def same(mine: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("name", OPS)
 @pytest.mark.sampled(3)
 def test_values(name: str, size: tuple[int, ...], dtype: torch.dtype) -> None:
-    pool = POOLS[name]
+    op = OPS[name]
     for wide in (torch.randn(size), torch.randn(*size[:3], 2 * size[3])[..., ::2]):
         x = wide.to(dtype).contiguous(memory_format=LAST)
-        gradient = torch.randn(pool(x).shape, dtype=dtype).contiguous(memory_format=LAST)
-        expected = with_gradient(pool, x, gradient)
-        same(with_gradient(pool, x.to("pjrt"), gradient.to("pjrt")), expected)
-        compiled = torch.compile(pool, backend="pjrt", dynamic=False)
+        gradient = torch.randn(op(x).shape, dtype=dtype).contiguous(memory_format=LAST)
+        expected = with_gradient(op, x, gradient)
+        same(with_gradient(op, x.to("pjrt"), gradient.to("pjrt")), expected)
+        compiled = torch.compile(op, backend="pjrt", dynamic=False)
         for a, b in zip(with_gradient(compiled, x, gradient), expected, strict=True):
             near(a, b)
         torch._dynamo.reset()
@@ -79,8 +84,8 @@ def test_special_values_and_indices() -> None:
 
 def test_no_elements() -> None:
     x = torch.randn(0, 64, 24, 20).contiguous(memory_format=LAST)
-    for pool in POOLS.values():
-        assert pool(x.to("pjrt")).shape == pool(x).shape
+    for op in OPS.values():
+        assert op(x.to("pjrt")).shape == op(x).shape
 
 
 def test_dispatch(programs: list[str]) -> None:
@@ -99,8 +104,9 @@ def test_dispatch(programs: list[str]) -> None:
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    layers = (nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(32, 32, 3), nn.ReLU(),
-              nn.AvgPool2d(2), nn.Conv2d(32, 64, 3), nn.Flatten(), nn.Linear(9216, 10))  # fmt: skip
+    layers = (nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(32, 32, 3),
+              nn.GroupNorm(4, 32), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(32, 64, 3), nn.Flatten(),
+              nn.Linear(9216, 10))  # fmt: skip
     return nn.Sequential(*layers)
 
 
@@ -119,7 +125,8 @@ def test_a_training_step_turns_no_images(programs: list[str]) -> None:
     forward, backward = ("".join(text for text in programs if op in text) for op in called)
     (pool,) = calls(forward, "max_pool2d_with_indices")
     (pool_backward,) = calls(backward, "max_pool2d_with_indices_backward")
-    for line in (pool, pool_backward):
-        assert line.count(ORDER) >= 3
+    (norm,), (norm_backward,) = calls(forward, "native_group_norm"), calls(backward, "native_group_norm_backward")
+    for line in (pool, pool_backward, norm, norm_backward):
+        assert line.count(ORDER) >= 2 + (line is not norm)
     turned = re.compile(r"stablehlo\.transpose .*tensor<8x\d+x\d+x\d+x")
     assert not [line for line in forward.splitlines() + backward.splitlines() if turned.search(line)]
