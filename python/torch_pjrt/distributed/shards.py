@@ -81,12 +81,34 @@ def _adapt_placements(types: Any) -> None:
     def _select_split_tensor(self: Any, tensor: Any, num_chunks: int, index: Any, **how: Any) -> Any:
         if not isinstance(index, PerRank):
             return inner_select(self, tensor, num_chunks, index, **how)
-        size = tensor.size(self.dim)
-        chunk = _chunk_size(size, num_chunks)
-        if isinstance(self, types._StridedShard) and size % num_chunks:
-            refuse(size, num_chunks, f"{self} of {list(tensor.shape)}")
-        padded = types.pad_tensor(tensor, self.dim, chunk * num_chunks - size)
+        chunk = _chunk_size(tensor.size(self.dim), num_chunks)
+        padded = types.pad_tensor(tensor, self.dim, chunk * num_chunks - tensor.size(self.dim))
         return select(padded.unflatten(self.dim, (num_chunks, chunk)), self.dim, index).contiguous()
+
+    inner_strided = types._StridedShard._select_split_tensor
+
+    @functools.wraps(inner_strided)
+    def _select_strided(self: Any, tensor: Any, num_chunks: int, index: Any, **how: Any) -> Any:
+        if not isinstance(index, PerRank):
+            return inner_strided(self, tensor, num_chunks, index, **how)
+        parts, _ = self._split_tensor(tensor, num_chunks, with_padding=False, contiguous=False)
+        if len({part.size(self.dim) for part in parts}) > 1:
+            refuse(tensor.size(self.dim), num_chunks, f"{self} of {list(tensor.shape)}")
+        return select(torch.stack(parts), 0, index).contiguous()
+
+    inner_strided_size = types._StridedShard.local_shard_size_and_offset
+
+    @functools.wraps(inner_strided_size)
+    def strided_size_and_offset(
+        self: Any, curr_local_size: Any, num_chunks: int, rank: Any, *args: Any, **how: Any
+    ) -> Any:
+        if not isinstance(rank, PerRank):
+            return inner_strided_size(self, curr_local_size, num_chunks, rank, *args, **how)
+        of_ranks = [inner_strided_size(self, curr_local_size, num_chunks, one, *args, **how) for one in rank.values]
+        sizes, offsets = zip(*of_ranks, strict=True)
+        if len(set(sizes)) > 1:
+            refuse(curr_local_size, num_chunks, str(self))
+        return sizes[0], None if offsets[0] is None else per_rank(offsets)
 
     inner_unpad = types.Shard._maybe_unpad_tensor_with_sizes
 
@@ -102,6 +124,8 @@ def _adapt_placements(types: Any) -> None:
         return inner_size(curr_local_size, num_chunks, rank)
 
     types.Shard._select_split_tensor = _select_split_tensor
+    types._StridedShard._select_split_tensor = _select_strided
+    types._StridedShard.local_shard_size_and_offset = strided_size_and_offset
     types.Shard._maybe_unpad_tensor_with_sizes = staticmethod(_maybe_unpad_tensor_with_sizes)
     types.Shard.local_shard_size_and_offset = staticmethod(local_shard_size_and_offset)
 

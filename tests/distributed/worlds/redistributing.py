@@ -7,6 +7,8 @@ import sys
 from typing import Any
 
 import torch
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import torch_pjrt
 from tests.distributed.redistributions import SHAPES, numbered, starts
@@ -40,5 +42,13 @@ for shape, mesh in itertools.product(SHAPES, [world, grid]):
         read()  # larger programs take longer to compile than their parts
 for place, whole in wholes.items():
     assert torch.equal(whole.cpu(), numbered(place[0])), place
+weights = numbered((16, 3)).to("pjrt")
+for mesh, placements in ((world, [Shard(1)]), (grid, [Shard(1), Shard(0)])):  # dimensions that become one
+    x = distribute_tensor(numbered((4, 12)).view(4, 4, 3), mesh, placements).requires_grad_()
+    y = x.flatten(0, 1)
+    assert any(isinstance(placement, _StridedShard) for placement in y.placements)
+    assert torch.equal(y.full_tensor().detach().cpu(), numbered((16, 3)))
+    (y.full_tensor() * weights).sum().backward()
+    assert torch.equal(x.grad.full_tensor().flatten(0, 1).cpu(), weights.cpu())
 assert checked == len(wanted)
 print(json.dumps({"checked": checked}))
