@@ -36,7 +36,8 @@ namespace {
 using c10d::Backend;
 using Sizes = std::vector<int64_t>;
 
-// What a rank sends to itself, for which gloo has no connection. The n-th message sent with a tag is the n-th received.
+// The messages of a rank to itself, for which gloo has no connection. The n-th that is sent with a tag is received as
+// the n-th.
 class OwnMessages final : public std::enable_shared_from_this<OwnMessages> {
  public:
   WorkPtr send(Tensors message, int tag) {

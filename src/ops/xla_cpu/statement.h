@@ -20,7 +20,7 @@ struct Statement {
 
 std::vector<Statement> statements_in(std::string_view text, size_t indent);
 
-// Of "4x4xcomplex<f32>" {4, 4} and "complex<f32>".
+// Return {4, 4} and "complex<f32>" for "4x4xcomplex<f32>".
 std::vector<int64_t> dims_in(std::string_view type);
 std::string_view element_in(std::string_view type);
 
