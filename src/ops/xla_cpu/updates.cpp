@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hlo/builder_text.h"
+#include "ops/claims/claims.h"
 #include "ops/xla_cpu/cpu_lowerings.h"
 #include "ops/xla_cpu/statement.h"
 
@@ -33,10 +34,11 @@ std::vector<Updated> updated_in(std::string_view header) {
     if (header.substr(end, alias - end).find("layout_mode") != header.npos) continue;
     all.push_back({header.substr(begin, colon - begin), header.substr(type, end - type), {}});
   }
-  std::erase_if(all, [](const Updated& updated) {
+  const double least = Machine::here().takes_all ? 1 : kLeastUpdated;
+  std::erase_if(all, [&](const Updated& updated) {
     double elements = 1;
     for (const int64_t d : dims_in(updated.type)) elements *= static_cast<double>(d);
-    return elements < kLeastUpdated;
+    return elements < least;
   });
   return all;
 }
