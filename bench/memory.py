@@ -17,7 +17,7 @@ from measure import Result
 
 STEPS = 10_000
 BATCH = 8
-COMPILED, BACKENDS = ("resnet18", "bert", "gpt2"), ("pjrt", "inductor")
+COMPILED, BACKENDS = ("resnet18", "bert", "gpt2"), ("compile_step", "compile:pjrt", "compile:inductor")
 NOISE = 4  # MiB of variation of the allocator and the interpreter
 
 
@@ -31,13 +31,15 @@ def reset_peak() -> None:
 
 
 def step_of(name: str, backend: str) -> Callable[[], object]:
-    """Returns a training step. backend: "eager", "pjrt" (the device), "compile:NAME" (torch.compile on the CPU)."""
+    """Returns a training step. backend: "eager", "pjrt" (the device), "compile_step" (there, in one program),
+    "compile:NAME" (torch.compile on the CPU)."""
     import torch
 
+    import torch_pjrt
     from models.catalogue import Case, case
 
     torch.manual_seed(0)
-    device = "pjrt" if backend == "pjrt" else "cpu"
+    device = "pjrt" if backend in ("pjrt", "compile_step") else "cpu"
     made = case(name, batch=BATCH)
     model, inputs, target = made.model.train().to(device), [x.to(device) for x in made.inputs], made.target.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
@@ -47,10 +49,16 @@ def step_of(name: str, backend: str) -> Callable[[], object]:
         optimizer.zero_grad()
         made.loss(Case.output(forward, inputs), target).backward()  # type: ignore[arg-type]
         optimizer.step()
-        if device == "pjrt":
-            torch.pjrt.synchronize()
 
-    return step
+    if device == "cpu":
+        return step
+    run = torch_pjrt.compile_step(step) if backend == "compile_step" else step
+
+    def complete() -> None:
+        run()
+        torch.pjrt.synchronize()
+
+    return complete
 
 
 def peak(name: str, backend: str) -> float:
@@ -111,7 +119,7 @@ def measure() -> list[Result]:
     questions = {
         "pjrt50": "peak('resnet50', 'pjrt')",
         "eager50": "peak('resnet50', 'eager')",
-        **{f"{backend} {name}": f"peak('{name}', 'compile:{backend}')" for name in COMPILED for backend in BACKENDS},
+        **{f"{backend} {name}": f"peak('{name}', '{backend}')" for name in COMPILED for backend in BACKENDS},
         "digits": "growth_of_digits()",
         "calls": "growth_of_calls()",
     }
@@ -127,9 +135,10 @@ def measure() -> list[Result]:
     return [
         line(f"ResNet-50, batch {BATCH}, training step on the device: peak", "pjrt50", "eager50", 1.2, "eager CPU"),
         *(
-            line(f"{name}, batch {BATCH}, compiled training step: peak", *keys, 1.05, "Inductor")
+            line(f"{name}, batch {BATCH}, step by {way}: peak", f"{way} {name}", f"{inductor} {name}", 1.05, "Inductor")
             for name in COMPILED
-            for keys in [[f"{backend} {name}" for backend in BACKENDS]]
+            for *ways, inductor in [BACKENDS]
+            for way in ways
         ),
         grown(f"{STEPS} steps of the digits: growth", "digits"),
         grown(f"{STEPS} compiled forwards and backwards: growth", "calls"),

@@ -158,7 +158,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
   const device::Location where = session_.logged_location();
   session_.without_gil([&] {
     std::lock_guard guard(lock_);
-    if (calls_ < 2 && ++calls_ == 2 && returned_->num_supplied() > 0) return_freed_memory();  // left by tracing
+    if (calls_ < 2 && ++calls_ == 2) return_freed_memory();  // left by tracing, and by earlier steps
     try {
       CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), holding_};
       for (BoundArgument* bound : readied_) bound->ready(call);
