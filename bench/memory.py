@@ -35,7 +35,6 @@ def step_of(name: str, backend: str) -> Callable[[], object]:
     "compile:NAME" (torch.compile on the CPU)."""
     import torch
 
-    import torch_pjrt
     from models.catalogue import Case, case
 
     torch.manual_seed(0)
@@ -52,6 +51,8 @@ def step_of(name: str, backend: str) -> Callable[[], object]:
 
     if device == "cpu":
         return step
+    import torch_pjrt
+
     run = torch_pjrt.compile_step(step) if backend == "compile_step" else step
 
     def complete() -> None:

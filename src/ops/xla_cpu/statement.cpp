@@ -105,6 +105,17 @@ std::string_view element_in(std::string_view type) {
   return type;
 }
 
+double elements_in(std::string_view type) {
+  double elements = 1;
+  for (const int64_t d : dims_in(type)) elements *= static_cast<double>(d);
+  return elements;
+}
+
+std::pair<size_t, size_t> body_in(std::string_view module, size_t at) {
+  const size_t begin = module.find('\n', at + 1) + 1;
+  return {begin, module.find("\n  }\n", begin - 1) + 1};
+}
+
 std::vector<Statement> statements_in(std::string_view text, size_t indent) {
   std::vector<Statement> all;
   std::unordered_map<std::string_view, int32_t> at;
@@ -114,7 +125,7 @@ std::vector<Statement> statements_in(std::string_view text, size_t indent) {
     s.name = hlo::defined_name(statement);
     s.type = type_in(statement);
     s.cost = cost_of(op_in(statement));
-    for (const int64_t d : dims_in(s.type)) s.elements *= static_cast<double>(d);
+    s.elements = elements_in(s.type);
     size_t names = 0;
     hlo::each_name(statement, [&](std::string_view name) {
       ++names;
@@ -130,7 +141,7 @@ std::vector<Statement> statements_in(std::string_view text, size_t indent) {
   return all;
 }
 
-std::string opaque_call(std::string_view name, const std::vector<std::pair<std::string, std::string_view>>& operands) {
+std::string opaque_call(std::string_view name, const std::vector<Operand>& operands) {
   const auto layout = [](std::string_view type) {
     std::string order;
     const auto rank = static_cast<int64_t>(dims_in(type).size());
@@ -144,7 +155,7 @@ std::string opaque_call(std::string_view name, const std::vector<std::pair<std::
     layouts.append(comma).append(layout(type));
     types.append(comma).append("tensor<").append(type).append(">");
   }
-  const std::string_view type = operands[0].second;
+  const std::string& type = operands[0].type;
   std::string text(name);
   text.append(" = stablehlo.custom_call @\"torch_pjrt.stored\"(").append(names);
   text.append(") {api_version = 4 : i32, backend_config = {}, operand_layouts = [").append(layouts);

@@ -23,9 +23,16 @@ std::vector<Statement> statements_in(std::string_view text, size_t indent);
 // Return {4, 4} and "complex<f32>" for "4x4xcomplex<f32>".
 std::vector<int64_t> dims_in(std::string_view type);
 std::string_view element_in(std::string_view type);
+double elements_in(std::string_view type);
+
+// Returns where the statements of the function begin and end whose line begins at `at`, in the text of a module.
+std::pair<size_t, size_t> body_in(std::string_view module, size_t at);
+
+struct Operand {
+  std::string name, type;
+};
 
 // Returns a statement: a call that gives the first operand back in the operand's memory. XLA doesn't look into it.
-// `operands`: names and types.
-std::string opaque_call(std::string_view name, const std::vector<std::pair<std::string, std::string_view>>& operands);
+std::string opaque_call(std::string_view name, const std::vector<Operand>& operands);
 
 }  // namespace tpjrt::ops

@@ -108,7 +108,7 @@ class Block {
     const std::string name(s.name), made = "%s" + name.substr(1);
     const auto indentation = s.text.substr(0, at);
     text.append(indentation).append(made).append(s.text.substr(at + name.size()));
-    text.append(indentation).append(opaque_call(name, {{made, s.type}}));
+    text.append(indentation).append(opaque_call(name, {{made, std::string(s.type)}}));
   }
 
   // Appends the statement, with stores in its regions, whose lines are indented deeper.
@@ -141,7 +141,7 @@ std::string with_stored_values(std::string module, Target target, bool is_nhwc) 
   size_t from = 0;
   // Functions are indented by two in the module, their statements by four.
   for (size_t at = module.find("\n  func.func "); at != module.npos; at = module.find("\n  func.func ", from)) {
-    const size_t begin = module.find('\n', at + 1) + 1, end = module.find("\n  }\n", begin - 1) + 1;
+    const auto [begin, end] = body_in(module, at);
     result.append(module, from, begin - from);
     result += Block(std::string_view(module).substr(begin, end - begin), 4, is_nhwc).stored();
     from = end;

@@ -1,6 +1,7 @@
 // Lets updates be written over their parameters (Note [Stored values]).
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -35,11 +36,7 @@ std::vector<Updated> updated_in(std::string_view header) {
     all.push_back({header.substr(begin, colon - begin), header.substr(type, end - type), {}});
   }
   const double least = Machine::here().takes_all ? 1 : kLeastUpdated;
-  std::erase_if(all, [&](const Updated& updated) {
-    double elements = 1;
-    for (const int64_t d : dims_in(updated.type)) elements *= static_cast<double>(d);
-    return elements < least;
-  });
+  std::erase_if(all, [&](const Updated& updated) { return elements_in(updated.type) < least; });
   return all;
 }
 
@@ -73,46 +70,32 @@ class Body {
   // Has the statements that compute the new value, and are fused into results alone, come after the kernels that read
   // the old one: they read it from a call that is given an element of each such kernel's result.
   void order(const Updated& updated, size_t number) {
-    std::vector<int32_t> late, kernels, fused;
+    std::vector<int32_t> late, early;
     for (const int32_t reader : updated.readers) {
-      if (reader == end() || !is_needed_[index(reader)]) continue;
-      (is_kernel(reader) ? kernels : leads_to_kernel_[index(reader)] ? fused : late).push_back(reader);
+      if (!counts(reader)) continue;
+      (is_kernel(reader) || leads_to_kernel_[index(reader)] ? early : late).push_back(reader);
     }
-    std::vector<char> seen(all_.size());
-    while (!fused.empty()) {
-      const int32_t statement = fused.back();
-      fused.pop_back();
-      for (const int32_t reader : readers_[index(statement)]) {
-        if (reader == end() || !is_needed_[index(reader)] || std::exchange(seen[index(reader)], 1)) continue;
-        (is_kernel(reader) ? kernels : fused).push_back(reader);
-      }
-    }
+    const std::vector<int32_t> kernels = kernels_of(std::move(early));
     if (late.empty() || kernels.empty()) return;
-    std::ranges::sort(kernels, std::greater());
     std::vector<char> done(all_.size());  // before the new value anyhow
     for (const int32_t statement : late) add_operands(done, statement, kernels.back());
     const std::string call = "%update" + std::to_string(number);
-    std::vector<std::pair<std::string, std::string_view>> operands{{std::string(updated.name), updated.type}};
-    std::vector<std::string> types;
-    types.reserve(kernels.size());
-    std::string text;
+    std::vector<Operand> operands{{std::string(updated.name), std::string(updated.type)}};
+    std::string slices;
     for (const int32_t kernel : kernels) {
-      if (std::exchange(done[index(kernel)], 1)) continue;
-      const Statement& k = at(kernel);
-      const auto dims = dims_in(k.type);
+      if (done[index(kernel)]) continue;
       // A statement with regions is not a line, and its last type that of a region's end.
-      if (std::ranges::count(k.text, '\n') > 1 || std::ranges::count(dims, 0) > 0) return;
+      if (std::ranges::count(at(kernel).text, '\n') > 1 || at(kernel).elements == 0) return;
       add_operands(done, kernel, kernels.back());
-      operands.push_back(element_of(k, dims, call + "_" + std::to_string(kernel), types, text));
+      operands.push_back(element_of(at(kernel), call + "_" + std::to_string(kernel), slices));
     }
     if (operands.size() == 1) return;
-    calls_ += text + "    " + opaque_call(call, operands);
+    calls_ += slices + "    " + opaque_call(call, operands);
     names_.emplace(updated.name, call);
     while (!late.empty()) {
       const int32_t statement = late.back();
       late.pop_back();
-      if (statement == end() || is_late_[index(statement)]) continue;
-      is_late_[index(statement)] = 1;
+      if (statement == end() || std::exchange(is_late_[index(statement)], 1)) continue;
       late.insert(late.end(), readers_[index(statement)].begin(), readers_[index(statement)].end());
     }
   }
@@ -135,6 +118,27 @@ class Body {
   const Statement& at(int32_t statement) const { return all_[index(statement)]; }
   int32_t end() const { return static_cast<int32_t>(all_.size()) - 1; }  // the return
   bool is_kernel(int32_t statement) const { return at(statement).cost < 0 && statement != end(); }
+
+  // Whether a result needs the statement.
+  bool counts(int32_t statement) const { return statement != end() && is_needed_[index(statement)]; }
+
+  // Returns the kernels among the statements and those that these are fused into, the last one first.
+  std::vector<int32_t> kernels_of(std::vector<int32_t> statements) const {
+    std::vector<int32_t> kernels;
+    std::vector<char> seen(all_.size());
+    while (!statements.empty()) {
+      const int32_t statement = statements.back();
+      statements.pop_back();
+      if (!counts(statement) || std::exchange(seen[index(statement)], 1)) continue;
+      if (is_kernel(statement)) {
+        kernels.push_back(statement);
+      } else {
+        statements.insert(statements.end(), readers_[index(statement)].begin(), readers_[index(statement)].end());
+      }
+    }
+    std::ranges::sort(kernels, std::greater());
+    return kernels;
+  }
 
   void write_late(std::string& text, std::string_view statement) const {
     size_t done = 0;
@@ -162,27 +166,25 @@ class Body {
     }
   }
 
-  // Returns the first element of a kernel's result, so that the result itself need not be kept. `types` holds its type.
-  static std::pair<std::string, std::string_view> element_of(const Statement& k, const std::vector<int64_t>& dims,
-                                                             const std::string& name, std::vector<std::string>& types,
-                                                             std::string& text) {
-    const size_t colon = k.text.substr(0, k.text.find(" = ")).find(':', k.name.size());
+  // Returns the first element of a kernel's result, so that the result itself need not be kept. Adds the slice of that
+  // name to `slices`.
+  static Operand element_of(const Statement& k, const std::string& name, std::string& slices) {
     std::string result(k.name), range, type;
-    if (colon != k.text.npos) {
+    const size_t colon = k.text.substr(0, k.text.find(" = ")).find(':', k.name.size());
+    if (colon != k.text.npos) {  // "%0:2 = …"
       int count = 0;
       std::from_chars(k.text.data() + colon + 1, k.text.data() + k.text.size(), count);
       result += "#" + std::to_string(count - 1);
     }
-    if (dims.empty()) return {result, k.type};
-    for (size_t d = 0; d < dims.size(); ++d) {
+    for (size_t d = 0; d < dims_in(k.type).size(); ++d) {
       range += d == 0 ? "0:1" : ", 0:1";
       type += "1x";
     }
     type += element_in(k.type);
-    text.append("    ").append(name).append(" = stablehlo.slice ").append(result).append(" [").append(range);
-    text.append("] : (tensor<").append(k.type).append(">) -> tensor<").append(type).append(">\n");
-    types.push_back(type);
-    return {name, types.back()};
+    if (range.empty()) return {result, type};
+    slices.append("    ").append(name).append(" = stablehlo.slice ").append(result).append(" [").append(range);
+    slices.append("] : (tensor<").append(k.type).append(">) -> tensor<").append(type).append(">\n");
+    return {name, type};
   }
 
   std::vector<Statement> all_;
@@ -200,7 +202,7 @@ std::string with_updates_in_place(std::string module, Target target) {
   if (target != Target::kCpuWithKernels) return module;
   const size_t main = module.find("\n  func.func public @main(");
   if (main == module.npos) return module;
-  const size_t begin = module.find('\n', main + 1) + 1, end = module.find("\n  }\n", begin - 1) + 1;
+  const auto [begin, end] = body_in(module, main);
   const std::string_view text = module;
   std::vector<Updated> updated = updated_in(text.substr(main, begin - main));
   if (updated.empty()) return module;
