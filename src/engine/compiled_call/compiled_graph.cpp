@@ -158,7 +158,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
   const device::Location where = session_.logged_location();
   session_.without_gil([&] {
     std::lock_guard guard(lock_);
-    if (calls_ < 2 && ++calls_ == 2) return_freed_memory();  // left by tracing, and by earlier steps
+    if (until_trim_ > 0 && --until_trim_ == 0) return_freed_memory();  // left by tracing, and by earlier steps
     try {
       CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), holding_};
       for (BoundArgument* bound : readied_) bound->ready(call);
@@ -245,6 +245,11 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   keys_.emplace(scalars_, random_device, device_);
   const std::vector<Value> storages = returned_->of_storages(values);
   bind_leaves(walk, trace, new_values, waits_ && shares_memory);
+  // Returning memory takes up to 60 ms where many small blocks are free.
+  constexpr size_t kLarge = size_t{64} << 20;
+  size_t bytes = 0;
+  for (const graph::NodePtr& leaf : walk.leaves) bytes += leaf->leaf_type->nbytes();
+  if (returned_->num_supplied() > 0 || bytes >= kLarge) until_trim_ = 2;
   const bool is_pure = mutated_.empty() && also.empty() && !replication_analysis_;
   const bool is_elsewhere =
       cuda_ || returned_->any_on_cpu() ||

@@ -81,7 +81,7 @@ class CompiledGraph {
   std::optional<RecordedCall> recorded_;  // of arguments in the order of bound_; nothing: it always runs as a program
   ScalarArguments packed_;
   Launch launch_;
-  int calls_ = 0;  // up to 2
+  int until_trim_ = 0;  // calls; 0: freed memory is not returned any more
   std::optional<Sources> sources_;
   size_t num_leaves_ = 0;
   std::vector<uint32_t> outside_;  // the values that go to the CPU
